@@ -28,10 +28,9 @@ from attacks.experiments.transfer import COLUMNS, ExaminationConfig, examine
 from games.registry import make_game
 from games.wrappers.goals import has_goals
 from meta import Evolution, RunDirectory, evolve
-from meta.runs.experiment import run_experiment
 from meta.runs.formatting import amount, duration, say
 from meta.runs.gpu_defaults import with_gpu_defaults
-from meta.runs.jobs import Job, finished, open_run, run_jobs
+from meta.runs.jobs import Job, experiment_job, finished, run_jobs
 from meta.runs.reports.claims import Claim, Section, table, write_claims
 from meta.runs.reports.ending import print_report
 from meta.statistics import mean_and_error, or_nan, rounded, with_error
@@ -126,11 +125,10 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     seconds = _estimate([part for part in parts if not part.is_done], console)
 
     def job(part: Part) -> Job:
-        def run() -> None:
-            attack = resolve(part.config)
-            run_experiment(make_experiment(attack), open_run(part.path, part.config, console), console)
-
-        return Job(part.path, part.config, seconds.get(part.path.name, 0.0), run)
+        expected = seconds.get(part.path.name, 0.0)
+        return experiment_job(
+            part.path, part.config, expected, lambda config: make_experiment(resolve(config)), console
+        )
 
     summaries = run_jobs([job(part) for part in parts], console)
     examinations = {}

@@ -138,10 +138,8 @@ def run_bench(bench: Bench, run: RunDirectory, console: Console) -> None:
     )
     if is_function(config.method):
         say(console, "times below are those of an evolution; a function of your own may take longer")
-    folder = run.path / PARTS
-    folder.mkdir(exist_ok=True)
     shared = run.part(ALL_TASKS, lambda words: say(console, words)) if bench.method.trains_once else None
-    jobs = [_job(folder / part.name, part, bench, console, shared) for part in bench.parts]
+    jobs = [_job(run.path / PARTS / part.name, part, bench, console, shared) for part in bench.parts]
     with compiled_once():
         found = run_jobs(jobs, console)
     result = make_result(bench, found, time.perf_counter() - started)

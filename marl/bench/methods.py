@@ -112,7 +112,6 @@ class Method(NamedTuple):
     """A method that can be trained and played.
 
     Attributes:
-      name: its spec.
       kind: of which kind it is.
       train: of the exact track `(opponent, chosen, games, budget, keys, store, report, numbers)`: the name of the
         opponent; the games of the runs, as a list and as arrays `[K, ...]`; keys `[K]`; two as of `evolve`; the numbers
@@ -124,7 +123,6 @@ class Method(NamedTuple):
       trains_once: whether its trainings are those of all tasks, so that they have a store of their own.
     """
 
-    name: str
     kind: Kind
     train: Callable[..., list[Trained]]
     trials: Callable[[str, str, int], int] | None = None
@@ -152,10 +150,10 @@ def make_method(spec: str) -> Method:
     if is_path(spec):
         return _agent(spec)
     if is_function(spec):
-        return Method(spec, "function", partial(_call, spec, function_of(spec)))
+        return Method("function", partial(_call, spec, function_of(spec)))
     if spec.partition("(")[0].strip() in SHAPERS:
         make_shaper(spec, game, field="method")
-        return Method(spec, "shaper", partial(train_shaper, spec))
+        return Method("shaper", partial(train_shaper, spec))
     learner = "mfos" if spec == UNTRAINED else spec
     for name, payoffs in all_games().items():
         try:
@@ -163,7 +161,7 @@ def make_method(spec: str) -> Method:
         except ValueError as error:
             where = "" if name == game.payoffs.name else f", in {name}"
             raise ValueError(f"{first_line(error)}{where}{module_hint(spec)}") from None
-    return Method(spec, "learner", partial(_no_training, learner))
+    return Method("learner", partial(_no_training, learner))
 
 
 def digest_of_files(spec: str) -> str:
@@ -324,7 +322,7 @@ def _agent(spec: str) -> Method:
         same = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(runs), *np.shape(x))), agent.parameters)
         return [Trained(lambda parameters, games: agent.learner(parameters), same, runs)]
 
-    return Method(spec, "agent", train)
+    return Method("agent", train)
 
 
 def function_of(spec: str) -> Train:

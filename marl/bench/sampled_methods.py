@@ -39,11 +39,11 @@ def make_method(spec: str) -> Method:
     if is_path(spec):
         return _agent(spec)
     if is_function(spec):
-        return Method(spec, "function", partial(_call, spec, function_of(spec)))
+        return Method("function", partial(_call, spec, function_of(spec)))
     if spec.partition("(")[0].strip() in SHAPERS:
         for task in TASKS.values():
             make_shaper(spec, task.game, field="method")
-        return Method(spec, "shaper", partial(_train_shaper, spec))
+        return Method("shaper", partial(_train_shaper, spec))
     learner = "shaper" if spec == UNTRAINED else spec
     fitting = [task for task in TASKS if _fits(learner, task)]
     if not fitting:
@@ -52,7 +52,7 @@ def make_method(spec: str) -> Method:
         except ValueError as error:  # which says why
             raise ValueError(f"{error}{module_hint(spec)}") from None
         raise ValueError(f"method: got {spec!r}, which can learn in no game of the sampled track")
-    return Method(spec, "learner", partial(_no_training, learner, fitting))
+    return Method("learner", partial(_no_training, learner, fitting))
 
 
 def _fits(spec: str, task: str) -> bool:
@@ -139,7 +139,7 @@ def _agent(spec: str) -> Method:
         same = jax.tree.map(lambda x: jax.numpy.broadcast_to(x, (len(keys), *jax.numpy.shape(x))), agent.parameters)
         return [Trained(lambda parameters, task: agent.learner(parameters), same, range(len(keys)))]
 
-    return Method(spec, "agent", train)
+    return Method("agent", train)
 
 
 def _call(

@@ -29,7 +29,7 @@ from marl.bench.protocol import (
 )
 from marl.core.learner import Learner, keep_state
 from marl.experiments.shaping.config import ExactShapingConfig
-from marl.learners.exact.fixed import MAX_LOGIT
+from marl.learners.exact.fixed import logits_of
 from marl.learners.exact.meta_value import meva, train_meva
 from marl.learners.exact.naive import PolicyState, one_policy
 from marl.shapers.exact_ppo import gaussian_mfos, meta_ppo
@@ -64,7 +64,6 @@ def make_method(spec: str) -> Method:
         make_shaper(found[1], InfinitelyRepeated(tasks()["chicken"]), field="method")
         train = partial(_train_generalist, found[1], {})
         return Method(
-            spec,
             "shaper",
             train,
             lambda size, *_: budget_of(size, "naive").training_trials,
@@ -76,15 +75,15 @@ def make_method(spec: str) -> Method:
         if method.kind != "shaper":
             raise ValueError(f"method: got {spec!r}; screened(SHAPER) is needed")
         train = partial(methods.train_shaper, found[1], is_screened=True)
-        return Method(spec, "shaper", train, _trials_of_screened, lambda budget: methods.screening_of(budget)[1])
+        return Method("shaper", train, _trials_of_screened, lambda budget: methods.screening_of(budget)[1])
     if found := re.fullmatch(r"\s*(ppo|coala_pg)\((.*)\)\s*", spec):
         if found[2].strip() != "mfos":
             raise ValueError(f"method: got {spec!r}; {found[1]}(mfos) is needed")
-        return Method(spec, "shaper", partial(_train_by_ppo, "coala" if found[1] == "coala_pg" else "critic"))
+        return Method("shaper", partial(_train_by_ppo, "coala" if found[1] == "coala_pg" else "critic"))
     if spec == BEST_ZD:
-        return Method(spec, "function", _choose_strategy, _trials_of_strategies)
+        return Method("function", _choose_strategy, _trials_of_strategies)
     if spec == MEVA:
-        return Method(spec, "learner", partial(_train_meva, {}), preparation=META_VALUES, trains_once=True)
+        return Method("learner", partial(_train_meva, {}), preparation=META_VALUES, trains_once=True)
     return methods.make_method(spec)
 
 
@@ -257,10 +256,7 @@ def _choose_strategy(
     opponent: str, chosen: list[MatrixGame], games: Games, budget: Budget, keys: jax.Array, *_: Any
 ) -> list[Trained]:
     """The strategy with the highest mean payoff against the opponent, of those of `candidates_of`."""
-    probabilities = np.stack([candidates_of(game) for game in chosen])
-    with np.errstate(divide="ignore"):
-        logits = np.clip(np.log(probabilities) - np.log1p(-probabilities), -MAX_LOGIT, MAX_LOGIT)
-    logits = jnp.asarray(logits, jnp.float32)
+    logits = jnp.asarray(logits_of([candidates_of(game) for game in chosen]))
     number = _trials_of_each(budget)
 
     def learner(logits: jax.Array, games: Games) -> Learner:

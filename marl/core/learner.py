@@ -229,6 +229,11 @@ def keep_state(key: jax.Array, state: LearnerState, trajectory: Trajectory, /) -
     return state, {}
 
 
+def frozen(learner: Learner, state: LearnerState) -> Learner:
+    """The learner in a state that it keeps."""
+    return learner._replace(init=lambda key: state, update=keep_state)
+
+
 def learns(learner: Learner) -> bool:
     """False for a fixed strategy, whose update is `keep_state`."""
     return inspect.unwrap(learner.update) is not keep_state

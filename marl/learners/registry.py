@@ -177,11 +177,6 @@ def register_learner(name: str, factory: Make, *, kind: Kind | None = None, repl
         registry.register(name, factory, replace=replace)
 
 
-def learner_names(game: Game) -> list[str]:
-    """The names of all learners of a game."""
-    return _registry(game).names()
-
-
 def settings(name: str, game: Game) -> dict[str, Any]:
     """The settings of a learner of a game, with their defaults."""
     return {setting: default for setting, (_, default) in _registry(game).settings(name).items()}

@@ -17,6 +17,7 @@ from configs import CommandConfig
 from meta import RunDirectory
 from meta.runs import provenance
 from meta.runs.directory import read_configs
+from meta.runs.experiment import Experiment, run_experiment
 from meta.runs.formatting import duration, say
 from meta.runs.provenance import Record, digest_of
 from meta.runs.reports.ending import print_report
@@ -76,6 +77,13 @@ class Job(NamedTuple):
     config: Any  # a CommandConfig; it is done where the path holds the summary of this
     seconds: float
     run: Callable[[], Any]
+
+
+def experiment_job(
+    path: Path, config: Any, seconds: float, make: Callable[[Any], Experiment[Any, Any]], console: Console
+) -> Job:
+    """A job that runs the experiment which `make` makes of the config, in a directory of its own."""
+    return Job(path, config, seconds, lambda: run_experiment(make(config), open_run(path, config, console), console))
 
 
 def run_jobs(jobs: Sequence[Job], console: Console) -> dict[str, dict[str, Any]]:

@@ -16,7 +16,7 @@ from rich.console import Console
 import configs
 from games import CoinGame
 from marl.core.learn import Carry, learn, learning
-from marl.core.learner import Learner, keep_state
+from marl.core.learner import Learner, frozen
 from marl.experiments.reproduce import figures
 from marl.experiments.shaping.figures import draw_crossplay
 from marl.experiments.shaping.sampled import share_of_trials
@@ -171,7 +171,7 @@ def play_all(
     length = EPISODES * int(game.episode_length)
 
     def one(key: jax.Array, own: Any, other: Any) -> tuple[jax.Array, dict[str, jax.Array]]:
-        seated = [_as_it_is(*player) for player in zip(players, (own, other), strict=True)]
+        seated = [frozen(*player) for player in zip(players, (own, other), strict=True)]
         found = learn(key, game, seated, num_updates=1, steps_per_update=length, num_envs=ENVS)
         return jnp.stack(found.rewards, -1)[0], {name: found.infos[name] for name in ("own_coin", "other_coin")}
 
@@ -181,10 +181,6 @@ def play_all(
     reward, coins = play(jax.random.split(key, seeds**2), first, second)
     share = share_of_trials("own_coin", {name: np.asarray(x) for name, x in coins.items()})
     return Meetings(*(np.asarray(x, np.float64).reshape(seeds, seeds, 2) for x in (reward, share)))
-
-
-def _as_it_is(learner: Learner, state: Any) -> Learner:
-    return learner._replace(init=lambda key: state, update=keep_state)
 
 
 def head_to_head(jobs: dict[str, Job], console: Console, *, seed: int) -> tuple[dict[str, Any], dict[str, Iterated]]:

@@ -13,8 +13,7 @@ from marl.experiments.discovery.experiment import Discovery
 from marl.experiments.discovery.figures import NAMES
 from marl.experiments.discovery.trial import SCALES
 from meta import Evolution
-from meta.runs.experiment import run_experiment
-from meta.runs.jobs import Job, open_run
+from meta.runs.jobs import Job, experiment_job
 from meta.runs.plotting import PANELS
 from meta.runs.reports.claims import Claim, Section, table
 from meta.statistics import with_error
@@ -56,14 +55,10 @@ def make_configs(*, searches: int, seed: int, fast: bool) -> dict[str, Discovery
 def make_jobs(folder: Path, parts: dict[str, DiscoveryConfig], console: Console) -> list[Job]:
     """The searches, with the seconds that they take on two cores; each measures for itself what it will take."""
 
-    def job(path: Path, config: DiscoveryConfig) -> Job:
-        def run() -> None:
-            run_experiment(Discovery(config), open_run(path, config, console), console)
+    def seconds(config: DiscoveryConfig) -> float:
+        return config.num_trainings * config.total_steps * len(config.environments) / STEPS_PER_SECOND
 
-        seconds = config.num_trainings * config.total_steps * len(config.environments) / STEPS_PER_SECOND
-        return Job(path, config, seconds, run)
-
-    return [job(folder / name, config) for name, config in parts.items()]
+    return [experiment_job(folder / name, one, seconds(one), Discovery, console) for name, one in parts.items()]
 
 
 def sections(parts: dict[str, DiscoveryConfig], results: dict[str, dict[str, Any]]) -> list[Section]:

@@ -68,7 +68,6 @@ def make_jobs(parent: Path, parts: Mapping[str, Part], console: Console) -> list
 
     def job(path: Path, part: Part) -> Job:
         def run() -> None:
-            path.parent.mkdir(exist_ok=True)
             store = open_run(path, part, console)
             store.write_summary(dataclasses.asdict(part) | play(part, console) | {"reads": part.reads})
 

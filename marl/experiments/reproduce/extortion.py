@@ -21,7 +21,7 @@ from games.exact.matrix import symmetric
 from games.exact.zd import MAX_RESIDUAL, feasible_phi, fit, least_chi, observed_policy, zd_policy
 from marl.core.learner import Learner
 from marl.experiments.reproduce.zd import judge
-from marl.learners.exact.fixed import MAX_LOGIT
+from marl.learners.exact.fixed import MAX_LOGIT, logits_of
 from marl.learners.registry import make_learner
 from marl.shapers.registry import make_shaper
 from marl.shapers.trial import Trials, play_trial, shaping_trial
@@ -252,11 +252,6 @@ def from_play(game: InfinitelyRepeated, trials: Trials, generator: np.random.Gen
     }
 
 
-def _logits(policies: np.ndarray) -> np.ndarray:
-    with np.errstate(divide="ignore"):
-        return np.clip(np.log(policies) - np.log1p(-policies), -MAX_LOGIT, MAX_LOGIT).astype(np.float32)
-
-
 def _mean_payoffs(study: Study, number: int) -> Callable[[jax.Array], jax.Array]:
     """Mean payoff of fixed policies, as logits `[5]`, over the same trials of training."""
     keys = jax.random.split(jax.random.fold_in(jax.random.key(study.seed), RunBranch.EVALUATION), number)
@@ -305,11 +300,11 @@ def _search_family(study: Study) -> dict[str, Any]:
             if 0 <= bottom <= top and top > 0:
                 grid += [(chi, bottom + share * (top - bottom)) for share in np.linspace(0.02, 1, scales)]
         policies = np.stack([zd_policy(matrix, chi, phi, discount=discount) for chi, phi in grid])
-        payoffs = np.asarray(payoff(jnp.asarray(_logits(policies))))
+        payoffs = np.asarray(payoff(jnp.asarray(logits_of(policies))))
         best = int(np.nanargmax(payoffs))
         if payoffs[best] > most:  # the finer grid need not have the best of the first
             most, chosen, policy = payoffs[best], grid[best], policies[best]
         step = (high / low) ** (1 / (number - 1))
         low, high = max(least, chosen[0] / step), min(MOST_CHI, chosen[0] * step)
-    trials = _player(study)(jnp.asarray(_logits(policy)), study.rates[0])
+    trials = _player(study)(jnp.asarray(logits_of(policy)), study.rates[0])
     return describe(study, trials) | {"chi": chosen[0], "phi": chosen[1]}

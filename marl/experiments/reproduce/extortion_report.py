@@ -161,7 +161,7 @@ def _name_of(studies: dict[str, Study], shaper: str, horizon: int) -> str:
 
 def _play_section(kept: dict[str, Any], played: dict[str, Trials], game: InfinitelyRepeated, seed: int) -> Section:
     rows = []
-    found = {f"kept policies, {name}": [run["play"] for run in kept[name]["runs"]] for name in ("naive",)}
+    found = {"kept policies, naive": [run["play"] for run in kept["naive"]["runs"]]}
     for name, trials in played.items():
         few = jax.tree.map(lambda x: x[: Study.evaluation_trials], trials._replace(counts={}))
         found[name] = [from_play(game, few, np.random.default_rng(seed))]

@@ -210,7 +210,6 @@ def make_jobs(folder: Path, parts: Mapping[str, Training], console: Console, *, 
 
 def _job(path: Path, config: Training, console: Console) -> Callable[[], None]:
     def run() -> None:
-        path.parent.mkdir(exist_ok=True)
         store = open_run(path, config, console)
         steps = config.seeds * config.num_envs * config.rounds
         with Progress(console, config.updates, steps, "environment steps", _describe, name="update") as progress:

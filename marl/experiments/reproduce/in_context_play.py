@@ -16,16 +16,16 @@ from games import Game, RandomCoPlayers
 from games.core import random_bits
 from games.exact.zd import random_policies, zd_policy
 from marl.core.learn import learn
-from marl.core.learner import Learner, Trajectory, keep_state
+from marl.core.learner import Learner, Trajectory, frozen, keep_state
 from marl.experiments.reproduce.coin_pool import taker
 from marl.experiments.reproduce.in_context import Training
+from marl.experiments.reproduce.in_context_games import NUM_STATES
 from meta.loop import compiler_options
 
 ENVS = 64  # episodes of a meeting
 FRESH = 128  # policies that a training has not met
 TRIED, SEARCHES = 64, 4  # extortioners and other policies, and episodes of each in the search for the best
 CONFIRMED = 64  # fresh episodes of the best
-STATE = 5  # entries of an observation that are the state
 
 
 class Play(NamedTuple):
@@ -35,17 +35,12 @@ class Play(NamedTuple):
     payoff: Any
 
 
-def as_it_is(learner: Learner, state: Any) -> Learner:
-    """The learner in a state that it keeps."""
-    return learner._replace(init=lambda key: state, update=keep_state)
-
-
 def of_policy(probabilities: jax.Array) -> Learner:
     """A memory-one policy, `[5]`, in a game whose observations begin with the state."""
 
     def act(key: jax.Array, parameters: Any, memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple, tuple]:
         uniform = random_bits.uniform(random_bits.array(key, len(obs)))
-        return (uniform >= obs[:, :STATE] @ parameters).astype(jnp.int32), memory, ()
+        return (uniform >= obs[:, :NUM_STATES] @ parameters).astype(jnp.int32), memory, ()
 
     return Learner(init=lambda key: probabilities, act=act, update=keep_state)
 
@@ -78,10 +73,10 @@ class Meetings:
         learners, self.seeds = config.make_learners(), config.seeds
 
         def pair(key: jax.Array, game: Game, own: Any, other: Any, envs: int) -> tuple[Play, jax.Array]:
-            return meet(key, game, (as_it_is(learners[0], own), as_it_is(learners[1], other)), config, envs)
+            return meet(key, game, (frozen(learners[0], own), frozen(learners[1], other)), config, envs)
 
         def with_policy(key: jax.Array, game: Game, state: Any, policy: jax.Array, envs: int) -> jax.Array:
-            return meet(key, game, (as_it_is(learners[0], state), of_policy(policy)), config, envs)[0].payoff.mean(0)
+            return meet(key, game, (frozen(learners[0], state), of_policy(policy)), config, envs)[0].payoff.mean(0)
 
         policies = jnp.asarray(extortioners(TRIED), jnp.float32)
 

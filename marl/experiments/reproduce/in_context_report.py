@@ -41,7 +41,7 @@ class Found:
     curves: Numbers  # shares of cooperation over the updates, `[updates, S]`: together and apart
     between: Play  # `[S, T, 2]`, of one training's learner with that of the next
     numbers: Numbers
-    by_round: Numbers  # payoffs of a round with fresh policies, `[S, T]`
+    payoffs: np.ndarray  # of each round with fresh policies, `[S, T]`
 
 
 def measure(jobs: Mapping[str, Job], console: Console, *, seed: int) -> dict[str, Found]:
@@ -57,7 +57,7 @@ def measure(jobs: Mapping[str, Job], console: Console, *, seed: int) -> dict[str
     for i, (name, job) in enumerate(jobs.items()):
         say(console, f"play after the training: {name}")
         config: Training = job.config
-        play = meetings.setdefault(config.kind, Meetings(config))
+        play = meetings[config.kind] if config.kind in meetings else meetings.setdefault(config.kind, Meetings(config))
         found[name] = _measured(jax.random.fold_in(key, i), job, play, console)
     return found
 
@@ -89,7 +89,7 @@ def _measured(key: jax.Array, job: Job, meetings: Meetings, console: Console) ->
         extorts = fit(games.prisoners_dilemma, best, discount=1.0).extortionate.astype(float)
         numbers |= {"extorted": payoffs[:, 0], "extortioner": payoffs[:, 1], "extorts": extorts}
     curves = {kind: trained.metrics["late"].mean(2)[..., i] for i, kind in enumerate(("apart", "together"))}
-    return Found(curves, between, numbers, {"learner": paid})
+    return Found(curves, between, numbers, paid)
 
 
 def _leaves(game: Any) -> Any:
@@ -263,7 +263,7 @@ def draw_responses(
     lines = _lines(parts)
     for name, one in found.items():
         if not name.endswith(IDENTIFIED):
-            _draw(axes, one.by_round["learner"], name, *lines[name])
+            _draw(axes, one.payoffs, name, *lines[name])
     numbers = next(iter(found.values())).numbers
     for key, color in zip(beside, (BOUND, CONTROL), strict=True):
         axes.axhline(numbers[key].mean(), color=color, linestyle=":", linewidth=1.2, label=f"{key}, mean of all rounds")

@@ -81,7 +81,6 @@ def _config(preset: str, fast: bool, **changes: Any) -> ExactShapingConfig:
 def head_to_head(folder: Path, preset: str, *, seed: int, fast: bool) -> list[dict[str, Any]]:
     """Plays the learners against each other, or finds what they played before: the cells of the table."""
     path, silent = folder / "head_to_head" / preset, Console(quiet=True)
-    path.parent.mkdir(exist_ok=True)
     config = configs.load(CrossplayConfig, "crossplay", preset)
     config = dataclasses.replace(config, agents=",".join(LEARNERS[::2] if fast else LEARNERS), seed=seed)
     config = dataclasses.replace(config, evaluation_trials=32, meta_steps=5) if fast else config

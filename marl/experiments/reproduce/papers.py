@@ -126,9 +126,7 @@ def _generalists(config: GeneralistsConfig, run: RunDirectory, console: Console)
 
 
 def _coin_game(config: CoinGameConfig, run: RunDirectory, console: Console) -> None:
-    folder = run.path / "trainings"
-    folder.mkdir(exist_ok=True)
-    jobs = reproduce_coin_game.make_jobs(folder, config.parts(), console)
+    jobs = reproduce_coin_game.make_jobs(run.path / "trainings", config.parts(), console)
     left = [job for job in jobs.values() if not finished(job.path, job.config)]
     if not config.fast:
         left = [reproduce_coin_game.measured(job, console) for job in left]

@@ -20,9 +20,8 @@ from marl.experiments.returns import read_returns
 from marl.experiments.single_agent import SingleAgent
 from marl.learners.registry import make_learner
 from meta import RunDirectory
-from meta.runs.experiment import run_experiment
 from meta.runs.formatting import say
-from meta.runs.jobs import Job, finished, open_run
+from meta.runs.jobs import Job, experiment_job, finished
 from meta.runs.plotting import (
     AMBER,
     BLUE,
@@ -46,7 +45,6 @@ HIDDEN, BATCH, STEPS_OF_ALL = 64, 256, 40_000
 DENSITY = 0.08
 ROLLOUT, OF_ROLLOUTS = 100, 7  # steps of a rollout; times the seconds of a training without them
 WITHIN, BELOW_BOTH = 0.97, 2.5  # of dense, and standard errors
-MEASURED = 3  # updates
 RANDOM = "untrained"
 DENSE, TINY, STATIC, SET, RIGL = "dense", "Tiny", "static", "SET", "RigL"
 STEPS, FORGETS, ALL, RULE = "RigL, three steps", "RigL, buffer of 0.2", "RLx2", "RLx2, buffer of half"
@@ -188,7 +186,7 @@ def make_jobs(folder: Path, parts: dict[str, dict[str, TrainConfig]], console: C
         for row, config in rows.items():
             path = paths[row]
             took = 20.0 if row == RANDOM else seconds * OF_ROLLOUTS if row == TRUE else seconds
-            jobs.append(Job(path, config, took, _job(path, config, console)))
+            jobs.append(experiment_job(path, config, took, SingleAgent, console))
     return jobs
 
 
@@ -198,14 +196,6 @@ def _measured(config: TrainConfig, console: Console) -> float:
     short = train(dataclasses.replace(config, total_steps=2 * (started + 1) * config.steps_of_an_update))
     updates = config.num_updates - started
     return short.loop.seconds_to_compile + short.loop.seconds_to_run / (started + 2) * updates
-
-
-def _job(path: Path, config: TrainConfig, console: Console) -> Any:
-    def run() -> None:
-        path.parent.mkdir(exist_ok=True)
-        run_experiment(SingleAgent(config), open_run(path, config, console), console)
-
-    return run
 
 
 def sections(

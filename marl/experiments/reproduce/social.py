@@ -15,9 +15,8 @@ from marl.experiments.learner_training import TrainConfig, train
 from marl.experiments.reproduce.figures import draw_learning
 from marl.experiments.returns import read_returns
 from marl.experiments.team import make_experiment
-from meta.runs.experiment import run_experiment
 from meta.runs.formatting import say
-from meta.runs.jobs import Job, finished, open_run
+from meta.runs.jobs import Job, experiment_job, finished
 from meta.runs.reports.claims import Section, table
 from meta.statistics import with_error
 
@@ -86,7 +85,7 @@ def make_jobs(
         left = not fast and not all(finished(paths[name], config) for name, config in row.items())
         unit = _measured(row["ippo"], console) if left else 0.0
         for name, config in row.items():
-            jobs.append(Job(paths[name], config, RELATIVE[name] * unit, _job(paths[name], config, console)))
+            jobs.append(experiment_job(paths[name], config, RELATIVE[name] * unit, make_experiment, console))
     return jobs
 
 
@@ -94,14 +93,6 @@ def _measured(config: TrainConfig, console: Console) -> float:
     say(console, f"measuring the speed of this machine: {config.environment}, {config.learner.partition('(')[0]}")
     loop = train(dataclasses.replace(config, total_steps=MEASURED * config.steps_of_an_update)).loop
     return loop.seconds_to_compile + loop.seconds_to_run / MEASURED * config.num_updates
-
-
-def _job(path: Path, config: TrainConfig, console: Console) -> Any:
-    def run() -> None:
-        path.parent.mkdir(exist_ok=True)
-        run_experiment(make_experiment(config), open_run(path, config, console), console)
-
-    return run
 
 
 def sections(

@@ -28,7 +28,7 @@ from marl.experiments.shaping.agents import Agent
 from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig, ShapingConfig
 from marl.experiments.shaping.evaluation import pool_seeds
 from marl.experiments.shaping.figures import draw_polygon
-from marl.learners.exact.fixed import MAX_LOGIT
+from marl.learners.exact.fixed import logits_of
 from marl.shapers.exact_policies import after_a_random_step
 from marl.shapers.trial import Trials, play_trial
 from meta import RunDirectory
@@ -168,9 +168,7 @@ def _play(agent: Agent, seed: int, num_trials: int) -> dict[str, Trials]:
         fixed[f"{STFT} for {BY_HAND} meta-steps, then {then}"] = by_hand
     fixed |= {KEPT: generator.uniform(size=(num_trials, 1, 5)), REDRAWN: generator.uniform(size=each)}
     for name, p in fixed.items():
-        with np.errstate(divide="ignore"):
-            logits = np.clip(np.log(p) - np.log1p(-np.asarray(p)), -MAX_LOGIT, MAX_LOGIT)
-        found[name] = sequences(np.broadcast_to(logits, each).astype(np.float32))
+        found[name] = sequences(np.broadcast_to(logits_of(p), each))
     found[UNTRAINED] = networks(jax.vmap(shaper.init)(jax.random.split(init_key, num_trials)))
     return found
 

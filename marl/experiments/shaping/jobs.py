@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -12,9 +11,8 @@ from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingCo
 from marl.experiments.shaping.exact import ExactShaping
 from marl.experiments.shaping.runtime_estimate import Speed, cost_of
 from marl.experiments.shaping.sampled import SampledShaping
-from meta.runs.experiment import run_experiment
 from meta.runs.formatting import amount, duration, say
-from meta.runs.jobs import Job, finished, open_run
+from meta.runs.jobs import Job, experiment_job, finished
 
 
 def make_shaping(config: ShapingConfig) -> ExactShaping | SampledShaping:
@@ -50,14 +48,10 @@ def shaping_jobs(configs: Mapping[Path, ShapingConfig], console: Console) -> lis
         lines = path / "metrics.jsonl"
         done = len(lines.read_text(encoding="utf-8").splitlines()) if lines.is_file() else 0
         seconds = speeds[where[path]].seconds(config, done) if path in left else 0.0
-        return Job(path, config, seconds, partial(_run, path, config, console))
+        return experiment_job(path, config, seconds, make_shaping, console)
 
     jobs = [job(path, config) for path, config in configs.items()]
     if left:
         for one in jobs:
             say(console, f"  {one.path.name}: {duration(one.seconds) if one.seconds else 'done before'}")
     return jobs
-
-
-def _run(path: Path, config: ShapingConfig, console: Console) -> None:
-    run_experiment(make_shaping(config), open_run(path, config, console), console)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +17,13 @@ from marl.learners.exact.naive import PolicyState, one_policy
 MAX_LOGIT = 20.0  # a certainty: 2e-9 away from 0 or 1, and still a number that a network can read
 
 
+def logits_of(probabilities: Any) -> np.ndarray:
+    """Logits of probabilities, of the same shape, at most `MAX_LOGIT` in size."""
+    p = np.asarray(probabilities, float)
+    with np.errstate(divide="ignore"):
+        return np.clip(np.log(p) - np.log1p(-p), -MAX_LOGIT, MAX_LOGIT).astype(np.float32)
+
+
 @factory
 def memory_one(probabilities: Sequence[float]) -> Learner:
     """A fixed memory-one policy in the infinitely repeated game.
@@ -27,13 +35,11 @@ def memory_one(probabilities: Sequence[float]) -> Learner:
     Raises:
       ValueError: if they are not one or five numbers in [0, 1].
     """
-    p = checked_probabilities("memory_one", probabilities, (1, 5))
-    with np.errstate(divide="ignore"):
-        logits = np.clip(np.log(p) - np.log1p(-p), -MAX_LOGIT, MAX_LOGIT)
+    logits = logits_of(checked_probabilities("memory_one", probabilities, (1, 5)))
 
     def init(key: jax.Array) -> PolicyState:
         del key
-        return PolicyState(jnp.asarray(logits, jnp.float32))
+        return PolicyState(jnp.asarray(logits))
 
     return one_policy(init, keep_state)
 

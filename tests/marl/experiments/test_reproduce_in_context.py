@@ -66,7 +66,7 @@ def found(cooperation, paid):
         "extorts": np.ones(3),
     }
     curves = {"apart": np.full((5, 3), 0.1), "together": np.full((5, 3), cooperation)}
-    return in_context_report.Found(curves, play, numbers, {"learner": np.full((3, 4), paid)})
+    return in_context_report.Found(curves, play, numbers, np.full((3, 4), paid))
 
 
 def test_claims_and_figures_by_hand(tmp_path):

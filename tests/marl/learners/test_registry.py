@@ -99,7 +99,7 @@ def test_a_spec_names_the_settings_of_groups_beside_the_others(spec):
 
 @pytest.mark.parametrize("game", [EXACT, ROUNDS], ids=["formula", "sampled"])
 def test_every_default_may_be_given_as_a_setting(game):
-    for name in registry.learner_names(game):
+    for name in registry._registry(game).names():
         settings = registry.settings(name, game)
         if "network" in settings:  # settings of other networks
             networks = registry.NETWORKS
@@ -206,9 +206,9 @@ def test_a_taken_name_is_refused_unless_it_is_replaced(a_name):
     register_learner(a_name, mine, kind="sampled")
     with pytest.raises(ValueError, match="name: got 'mine', which is taken; another name, or replace=True, is needed"):
         register_learner(a_name, mine)
-    assert a_name not in registry.learner_names(EXACT)  # the refused call changed nothing
+    assert a_name not in registry.FORMULA  # the refused call changed nothing
     register_learner(a_name, lambda game, seat: mine(game, seat), replace=True)
-    assert a_name in registry.learner_names(EXACT)
+    assert a_name in registry.FORMULA
     with pytest.raises(ValueError, match="name: got 'two words'; letters, digits, - and _ are needed"):
         register_learner("two words", mine)
 

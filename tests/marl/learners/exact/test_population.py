@@ -12,7 +12,7 @@ from games import Differentiable, InfinitelyRepeated, chicken
 from games.exact.differentiable import tandem
 from marl import Member, cgd, learn, lola, make_learner, make_shaper, naive, population, shaping_trial
 from marl.learners.exact.naive import PolicyState
-from marl.learners.registry import learner_names
+from marl.learners.registry import FORMULA
 from meta import Evolution, evolve
 from tests.marl.exact_game import GAME
 from tests.nightly import nightly
@@ -145,9 +145,7 @@ def test_five_numbers_are_a_member_too(spec):
 
 def test_every_learner_has_a_range_for_its_step_size_and_can_be_in_a_population():
     learners = [
-        name
-        for name in learner_names(GAME)
-        if name.startswith(("naive", "lo", "so", "cgd", "sga", "rein", "tab", "q_"))
+        name for name in FORMULA.names() if name.startswith(("naive", "lo", "so", "cgd", "sga", "rein", "tab", "q_"))
     ]
     assert len(learners) >= 9
     learner = make_learner(" + ".join(f"{name}(learning_rate=[0.1, 1])" for name in learners), GAME, 1)
