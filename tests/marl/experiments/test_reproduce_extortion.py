@@ -73,7 +73,7 @@ def test_the_best_extortioner_is_one_and_beats_others_of_its_family():
     play = extortion._player(study)
     for chi in (1.5, 3.0, 20.0):
         policy = zd_policy(study.game.payoffs, chi, discount=study.discount)
-        other = play(jnp.asarray(extortion._logits(policy)), None).shaper_payoffs.mean()
+        other = play(jnp.asarray(extortion.logits_of(policy)), None).shaper_payoffs.mean()
         assert best["shaper"]["mean"] > other - 0.05  # other trials than those of the search
 
 
