@@ -20,6 +20,7 @@ class RunBranch(enum.IntEnum):
     ANALYSIS = 2**32 - 3  # trials of a trained shaper, to be analysed
     SCREENING = 2**32 - 4  # the random parameters of which the best is where an evolution begins
     RANDOM = 2**32 - 5  # the parameters of an untrained shaper
+    IMITATION = 2**32 - 6  # what a shaper imitates before an evolution, and how
 
 
 def of_seeds(seed: int, seeds: int) -> jax.Array:

@@ -262,7 +262,7 @@ def train_shaper(
     if is_screened:
         sizes, generations = screening_of(budget)
         settings, screened = SCREENED, Start(sizes, LARGEST_FACTOR, "mean")
-        screening = report.before("random shapers") if isinstance(report, Progress) else None
+        screening = report.before(screened.describe) if isinstance(report, Progress) else None
         start = screened.make(trial, init, context=games, sigma=SCREENED["sigma"], report=screening)
     evolution = Evolution(population_size=budget.population, generations=generations, **settings)
     found = evolve(

@@ -29,7 +29,7 @@ def mfos() -> Command:
         return make_shaping(config)
 
     def choose_devices(config: ShapingConfig) -> None:
-        if config.is_sampled or config.screening:
+        if config.is_sampled or config.preparation:
             claim_cores()
 
     return Command(

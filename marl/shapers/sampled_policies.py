@@ -80,6 +80,32 @@ class Policy(NamedTuple):
         )
 
 
+def replay(policy: Policy, parameters: Parameters, obs: jax.Array, done: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The outputs and values of a policy on observations that were made before, in differentiable form.
+
+    Args:
+      policy: whose memory is as before the first step of a trial.
+      parameters: of the policy.
+      obs: `[episodes, T, N, ...]`, where the others learn after each of the episodes.
+      done: `[episodes, T, N]`, where one of the game ended.
+
+    Returns:
+      (outputs, values), `[episodes, T, N, ...]` each.
+    """
+
+    def step(memory: Memory, inputs: tuple[jax.Array, jax.Array]) -> tuple[Memory, tuple[jax.Array, jax.Array]]:
+        obs, done = inputs
+        outputs, value, memory = policy.act(parameters, memory, obs)
+        return policy.reset_memory(memory, done), (outputs, value)
+
+    @jax.checkpoint  # or else the steps of all episodes would be kept for the way back
+    def episode(memory: Memory, inputs: tuple[jax.Array, jax.Array]) -> tuple[Memory, tuple[jax.Array, jax.Array]]:
+        memory, found = jax.lax.scan(step, memory, inputs)
+        return policy.turn(memory), found
+
+    return jax.lax.scan(episode, policy.init_memory(done.shape[-1]), (obs, done))[1]
+
+
 class PlayerMemory(NamedTuple):
     """The memory of a player."""
 

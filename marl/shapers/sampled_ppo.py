@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 import chex
 import jax
@@ -17,7 +18,7 @@ from marl.core.learn import History
 from marl.core.learner import Metrics, Trajectory
 from marl.shapers.exact_ppo import PPOState, batch_metrics, train_meta_ppo
 from marl.shapers.meta_ppo_config import SampledMetaPPO
-from marl.shapers.sampled_policies import Memory, Parameters, Policy
+from marl.shapers.sampled_policies import Parameters, Policy, replay
 from meta import Evolved
 from meta.loop import Report, Store
 
@@ -116,23 +117,8 @@ def sampled_ppo(
             advantage + values,
         )
 
-    def again(parameters: Parameters, trial: Trial) -> tuple[jax.Array, jax.Array]:
-        """The policy's outputs and the values on the same observations."""
-
-        def step(memory: Memory, inputs: tuple[jax.Array, jax.Array]) -> Any:
-            obs, done = inputs
-            outputs, value, memory = policy.act(parameters, memory, obs)
-            return policy.reset_memory(memory, done), (outputs, value)
-
-        @jax.checkpoint  # or else the steps of all episodes would be kept for the way back
-        def episode(memory: Memory, inputs: tuple[jax.Array, jax.Array]) -> Any:
-            memory, found = jax.lax.scan(step, memory, inputs)
-            return policy.turn(memory), found
-
-        return jax.lax.scan(episode, policy.init_memory(trial.done.shape[-1]), (trial.obs, trial.done))[1]
-
     def loss(parameters: Parameters, trials: Trial) -> tuple[jax.Array, Metrics]:
-        outputs, value = jax.vmap(again, (None, 0))(parameters, trials)
+        outputs, value = jax.vmap(partial(replay, policy, parameters))(trials.obs, trials.done)
         advantage = (trials.advantage - trials.advantage.mean()) / (trials.advantage.std() + 1e-8)
         log_ratio = policy.actions.log_prob(outputs, trials.action) - trials.log_prob
         chex.assert_equal_shape((log_ratio, advantage, value, trials.target))

@@ -172,23 +172,28 @@ class Progress:
         else:
             self._line.show(generation / self._generations, f"{self._name} {generation}/{self._generations}  {words}")
 
-    def before(self, name: str) -> Callable[[int, dict[str, np.ndarray], float], None]:
-        """The `report` of `screen`: of what is tried before the first generation; `name` says what, in plural."""
+    def before(
+        self, describe: Callable[[int, dict[str, np.ndarray]], tuple[float, str]]
+    ) -> Callable[[int, dict[str, np.ndarray], float], None]:
+        """The `report` of what comes before the first generation.
+
+        Args:
+          describe: `(iteration, metrics) -> (the share of it that is done, words)`.
+        """
 
         def report(iteration: int, metrics: dict[str, np.ndarray], seconds: float) -> None:
             self._entered = time.perf_counter()  # compiling the evolution comes after the last of them
-            tried, number = int(metrics["tried"]), int(metrics["number"])
-            words = f"tried {tried:,} of {number:,} {name}  best trial {np.max(metrics['best']):.3f}"
-            left = seconds * (number / tried - 1)
+            share, words = describe(iteration, metrics)
+            left = seconds * (1 / share - 1)
             if self._stages:
-                self._stages.report(tried / number, seconds)
+                self._stages.report(share, seconds)
                 left += self._stages.later()
-            words += f"  {_clock(left)} left" if tried < number else "; the best of them once more, and compiling"
+            words += f"  {_clock(left)} left" if share < 1 else "; compiling"
             if self._console.is_terminal and not self._console.quiet:
                 self._bar.update(self._task, words=words)
             else:
-                self._line.show(tried / number, words)
-                if tried == number:
+                self._line.show(share, words)
+                if share == 1:
                     self._line.end()
 
         return report

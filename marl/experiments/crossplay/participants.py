@@ -150,8 +150,8 @@ def ready(participant: Participant, seat: int, run: RunDirectory, stages: Stages
     stages.begin(_stage(participant, config, seat))
     store = open_run(folder, config, console)
     with shaping.progress(stages) as progress:
-        screening = progress.before("random shapers")
-        trained = shaping.train_shapers(shaping.keys, store=store, report=progress, screening=screening)
+        before = progress.before(shaping.start.describe)
+        trained = shaping.train_shapers(shaping.keys, store=store, report=progress, before=before)
     save_agent(path, config, jax.tree.map(lambda x: x[0], trained.parameters))
     shutil.rmtree(folder, ignore_errors=True)
     return load_shaper(path)

@@ -18,6 +18,7 @@ from meta import Evolution
 if TYPE_CHECKING:
     from games import Game, InfinitelyRepeated
     from marl.core.learner import Learner
+    from marl.shapers.imitation import Imitation
 
 MEASURED_STEPS = 2.5e6  # of a generation whose speed is measured, or a little more
 
@@ -30,6 +31,7 @@ class ShapingConfig(configs.CommandConfig):
     unseen: tuple[str, ...] = ()
     """Further opponents, of the evaluation alone."""
     shaper: str
+    meta_steps: int
     trials: int
     """Trials per candidate and generation of an evolution, the same for all candidates."""
     evaluation_trials: int
@@ -80,9 +82,9 @@ class ShapingConfig(configs.CommandConfig):
         return starts.make_start(self.starting, sampled=self.is_sampled)
 
     @property
-    def screening(self) -> starts.Screening | None:
-        """The sizes of a start at the best of many random parameters; None for random ones."""
-        return self.make_start().screening
+    def preparation(self) -> starts.Screening | Imitation | None:
+        """The sizes of what comes before the first generation; None for a start at random parameters."""
+        return self.make_start().preparation
 
     @property
     def is_sampled(self) -> bool:
@@ -121,7 +123,7 @@ class ShapingConfig(configs.CommandConfig):
     @property
     def training_trials(self) -> int:
         """Trials of one training, those of its start included."""
-        before = self.screening.num_trials if self.screening else 0
+        before = self.preparation.num_trials if self.preparation else 0
         return before + self.generations * self.trials_per_generation
 
     @property
@@ -227,7 +229,7 @@ class ExactShapingConfig(ShapingConfig, GameConfig):
         assert self.annealing is None or self.is_self_play  # raises ValueError for what is no setting of self_play
         configs.check_least(self, meta_steps=1, hidden_units=1)
         ShapingConfig.__post_init__(self)
-        if self.is_self_play and self.screening:
+        if self.is_self_play and self.preparation:
             raise ValueError(f"start: got {self.start!r}; random is needed with {self.opponent}")
 
     @property
@@ -238,7 +240,7 @@ class ExactShapingConfig(ShapingConfig, GameConfig):
     def evolving(self) -> Evolution:
         """The evolution, with the settings that keep the parameters that its start has found."""
         given, default = self.evolution, Evolution()
-        if not self.screening or given.strategy != "open_es":
+        if not self.preparation or given.strategy != "open_es":
             return given
         unset = {name: x for name, x in starts.SCREENED.items() if getattr(given, name) == getattr(default, name)}
         return dataclasses.replace(given, **unset)  # type: ignore[arg-type]
@@ -326,10 +328,11 @@ class SampledShapingConfig(ShapingConfig, SampledGameConfig):
     trials: int = 4
     evaluation_trials: int = 256
     start: str = "auto"
-    """First parameters of an evolution: random, which is auto, or screened, which is the best of many random shapers,
-    judged by the trials in which they do best: of 4,096 in one trial each, the best 32 of them in 8 more. With
+    """First parameters of an evolution: random, which is auto; screened, which is the best of many random shapers,
+    judged by the trials in which they do best: of 4,096 in one trial each, the best 32 of them in 8 more; or imitation,
+    which fits a shaper to the actions of the opponent's own kind in its place, at the end of their learning. With
     settings: "screened(candidates=1024, trials=2, finalists=16, final_trials=8, largest_factor=20)", or
-    judged_by='mean' of their trials."""
+    judged_by='mean' of their trials; "imitation(trials=32, episodes=10, steps=400, batch=4, learning_rate=0.003)"."""
     meta_ppo: SampledMetaPPO = field(default_factory=SampledMetaPPO)
 
     def __post_init__(self) -> None:

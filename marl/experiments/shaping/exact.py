@@ -93,7 +93,7 @@ class ExactShaping(Shaping):
         *,
         store: Store | None = None,
         report: Report | None = None,
-        screening: Report | None = None,
+        before: Report | None = None,
         numbers: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Evolved:
@@ -130,7 +130,7 @@ class ExactShaping(Shaping):
             trained = meta_ppo(seated, game.num_logits, key, config.meta_ppo, **options)
         else:
             of_member = num_drawn_from(config) > 1
-            start = self.start.make(trial, shaper.init, sigma=config.evolving.sigma, report=screening)
+            start = self.start.make(trial, shaper.init, sigma=config.evolving.sigma, report=before)
             options |= {"start": start, "num_trials": config.trials}
             options |= {"together": "trial" if of_member else "all", "numbers": numbers}
             trained = evolve(trial_of_member if of_member else trial, shaper.init, key, config.evolving, **options)  # type: ignore[arg-type]

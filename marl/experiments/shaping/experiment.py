@@ -29,6 +29,7 @@ from marl.experiments.shaping.evaluation import (
     mean_payoffs,
     pool_seeds,
 )
+from marl.experiments.shaping.initialisation import Start
 from marl.experiments.shaping.runtime_estimate import Speed, cost_of
 from meta import Evolved, Outcome, RunDirectory
 from meta.batched_trials import compile_trials, run_trials
@@ -43,7 +44,7 @@ from meta.statistics import with_error
 from meta.xla.backend import local_devices
 from meta.xla.memory import bytes_of, check_bytes
 
-SCREENING, TRAINING = "screening of random shapers", "training"
+TRAINING = "training"
 
 
 class Results(NamedTuple):
@@ -60,6 +61,7 @@ class Shaping(Experiment[Evolved, Results]):
     Attributes:
       config: the experiment's settings.
       shaper: a `Shaper`, or the `Policy` of one in a sampled game.
+      start: where an evolution begins.
       trials: one fresh trial of each group, by the name of an opponent or a control.
       payoff: name of the axis of payoffs.
       time: name of the axis of learning steps.
@@ -69,6 +71,7 @@ class Shaping(Experiment[Evolved, Results]):
     at_once: int  # fresh trials that are played together on a device, at most
     config: ShapingConfig
     shaper: Any
+    start: Start
     trials: dict[str, Trial]
     num_shapers = 1
     payoff = figures.PAYOFF
@@ -81,7 +84,7 @@ class Shaping(Experiment[Evolved, Results]):
         *,
         store: Store | None = None,
         report: Report | None = None,
-        screening: Report | None = None,
+        before: Report | None = None,
         numbers: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Evolved:
@@ -91,7 +94,7 @@ class Shaping(Experiment[Evolved, Results]):
           keys: of as many independent trainings.
           store: keeps metrics and checkpoints, and gives back those of a run that was stopped.
           report: called as `report(generations so far, their last metrics, seconds of running)` by the host.
-          screening: the same of the random parameters before the first generation, where `start` asks for them.
+          before: the same of what comes before the first generation, where `start` asks for it.
           numbers: settings of an evolution that differ between the trainings, as of `evolve`.
           settings: settings of the opponent that differ between the trainings of an evolution, `[K]` each.
 
@@ -150,8 +153,8 @@ class Shaping(Experiment[Evolved, Results]):
                 check_bytes("evolution.population_size", size, config.seeds * size * parameters)
             together = min(config.evolution.at_once * len(local_devices()), size)
             check_bytes("trials", config.trials, together * config.trials * trial)
-            if screening := config.screening:
-                check_bytes("start", config.starting, screening.at_once * trial)
+            if preparation := config.preparation:
+                check_bytes("start", config.starting, preparation.at_once * trial)
         # Results are joined, so that all are there twice.
         results = 2.0 * len(self.trials) * config.seeds * config.evaluation_trials * result
         check_bytes("evaluation_trials", config.evaluation_trials, results)
@@ -169,7 +172,7 @@ class Shaping(Experiment[Evolved, Results]):
         else:
             training = f"{evolution.strategy}, {many(evolution.generations, 'generation')} of "
             training += f"{many(evolution.population_size, 'candidate')} x {many(config.trials, 'trial')}{times}"
-            if config.screening:
+            if config.preparation:
                 training += f", sigma {evolution.sigma:g}, {evolution.fitness_shaping}; start: {config.starting}"
         trials = config.evaluation_trials * len(self.trials)
         evaluation = amount(trials * config.steps_of_a_trial * config.seeds)
@@ -192,11 +195,12 @@ class Shaping(Experiment[Evolved, Results]):
         return self.work_of_training() | evaluation
 
     def work_of_training(self) -> dict[str, float]:
-        """Steps of the training, and of the screening before it."""
+        """Steps of the training, and of what comes before it."""
         config = self.config
         work = {TRAINING: float(config.generations * config.steps_of_a_generation)}
-        if config.screening:
-            return {SCREENING: config.screening.num_trials * config.steps_of_a_trial * config.seeds, **work}
+        if self.start.preparation:
+            before = self.start.trials(config.meta_steps) * config.steps_of_a_trial * config.seeds
+            return {self.start.stage: before, **work}
         return work
 
     def compilers(self) -> dict[str, Callable[[], Any]]:
@@ -234,10 +238,10 @@ class Shaping(Experiment[Evolved, Results]):
             context.stages.begin(TRAINING)
             progress(generation, metrics, seconds)
 
-        context.stages.begin(SCREENING if self.config.screening else TRAINING)
+        context.stages.begin(self.start.stage or TRAINING)
         with progress:
-            screening = progress.before("random shapers")
-            return self.train_shapers(self.keys, store=context.run, report=show, screening=screening)
+            before = progress.before(self.start.describe)
+            return self.train_shapers(self.keys, store=context.run, report=show, before=before)
 
     def evaluate(self, context: Context, trained: Evolved) -> Results:
         """Evaluates the shapers on fresh trials, and keeps them; raises as `train` does."""

@@ -1,14 +1,20 @@
-"""The first parameters of an evolution of shapers, by a name: random ones, or the best of many."""
+"""The first parameters of an evolution of shapers, by a name: random, the best of many, or those of an imitation."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
 
 from configs.specs import Registry, read
 
+if TYPE_CHECKING:
+    from marl.shapers.imitation import Imitation
+
 SCREENED: dict[str, Any] = {"sigma": 0.1, "fitness_shaping": "standardize"}  # of an evolution that keeps its start
 LARGEST_FACTOR = 20.0  # as of `screen`
+REPLAY = 10.0  # time of a gradient through an episode, in those of playing it, on a CPU
 
 
 class Screening(NamedTuple):
@@ -34,11 +40,39 @@ class Screening(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Random parameters, or the best of many where there is a screening."""
+    """Random parameters, the best of many where there is a screening, or those of an imitation."""
 
     screening: Screening | None = None
     largest_factor: float = 1.0  # as of `screen`
     judged_by: Literal["best", "mean"] = "best"  # the same
+    imitation: Imitation | None = None
+
+    @property
+    def preparation(self) -> Screening | Imitation | None:
+        """The sizes of what comes before the first generation; None for random parameters."""
+        return self.screening or self.imitation
+
+    def trials(self, meta_steps: int) -> float:
+        """Trials of `meta_steps` that take as long as what comes before the first generation."""
+        replayed = self.imitation.steps * self.imitation.batch * self.imitation.episodes if self.imitation else 0
+        return (self.preparation.num_trials if self.preparation else 0) + REPLAY * replayed / meta_steps
+
+    @property
+    def stage(self) -> str:
+        """A name of what comes before the first generation."""
+        return "screening of random shapers" if self.screening else "imitation of a learner" if self.imitation else ""
+
+    def describe(self, iteration: int, metrics: Mapping[str, np.ndarray]) -> tuple[float, str]:
+        """The share of it that is done, and words about it, from what `screen` or `imitate` reports."""
+        if self.imitation:
+            likelihood, steps = np.mean(metrics["log_likelihood"]), self.imitation.steps
+            return (
+                iteration / steps,
+                f"step {iteration:,} of {steps:,} of an imitation  log-likelihood {likelihood:.3f}",
+            )
+        tried, number = int(metrics["tried"]), int(metrics["number"])
+        words = f"tried {tried:,} of {number:,} random shapers  best trial {np.max(metrics['best']):.3f}"
+        return tried / number, words + ("; the best of them once more" if tried == number else "")
 
     def make(self, trial: Callable[..., Any], init: Callable[..., Any], **settings: Any) -> Callable[[Any], Any] | None:
         """The `start` of `evolve` for a trial and an init; settings as of `screen`, None for random parameters."""
@@ -77,7 +111,7 @@ def make_start(spec: str, *, sampled: bool) -> Start:
     """A start from its name, or its name with settings.
 
     Args:
-      spec: random, screened, or the latter with settings in brackets.
+      spec: random, screened or, in a sampled game, imitation; the last two perhaps with settings in brackets.
       sampled: whether the game is sampled.
 
     Raises:
@@ -114,6 +148,20 @@ def _starts(usual: Screening) -> Registry[Start]:
     return registry
 
 
+def _imitation(
+    *, trials: int = 32, episodes: int = 10, steps: int = 400, batch: int = 4, learning_rate: float = 0.003
+) -> Start:
+    from games.core import checks
+    from marl.shapers.imitation import Imitation
+
+    sizes = Imitation(trials, episodes, steps, batch, learning_rate)
+    for size in ("trials", "episodes", "steps", "batch"):
+        checks.size(size, getattr(sizes, size), 1)
+    checks.number("learning_rate", learning_rate, 0, 1, brackets="(]")
+    return Start(imitation=sizes)
+
+
 # A trial of an exact game takes a hundred steps of one policy, a sampled one twenty thousand of many.
 FORMULA = _starts(Screening(65_536, 8, 128, 128))
 SAMPLED = _starts(Screening(4096, 1, 32, 8))
+SAMPLED.register("imitation", _imitation)

@@ -88,7 +88,7 @@ class Speed(NamedTuple):
         cost, groups = cost_of(config), 1 + len(config.unseen) + (not config.is_self_play)
         trials = float(max(0, config.generations - done) * config.trials_per_generation)
         trials += config.evaluation_trials * cost.evaluation
-        trials += config.screening.num_trials if config.screening and not done else 0
+        trials += 0.0 if done else config.make_start().trials(config.meta_steps)
         running = trials * config.steps_of_a_trial * config.seeds * cost.step / self.steps_per_second
         # The training and each group of the evaluation is a program, all of about the same size.
         return running + (1 + groups) * cost.compiling * self.seconds_to_compile + cost.seconds_to_draw

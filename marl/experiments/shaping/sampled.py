@@ -23,6 +23,7 @@ from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import SampledShapingConfig
 from marl.experiments.shaping.evaluation import IN_PLACE, OWN_KIND, UNTRAINED, EvaluationResult, Trial, controls_of
 from marl.experiments.shaping.experiment import Results, Shaping
+from marl.shapers.imitation import imitate
 from marl.shapers.registry import SAMPLED
 from marl.shapers.sampled_ppo import sampled_ppo
 from marl.shapers.trial import play_sampled, shaping_trial
@@ -89,6 +90,10 @@ class SampledShaping(Shaping):
         self.trials |= {OWN_KIND: self._against(self.own_kind), UNTRAINED: self.trials[config.opponent]}
         # A result has a number of each player and episode at least.
         self.check_memory(bytes_of(carries[config.opponent]), 4 * game.num_agents * config.meta_steps)
+        if imitation := self.start.imitation:
+            steps = imitation.trials * min(imitation.episodes, config.meta_steps) * config.episode_length
+            seen = bytes_of(jax.eval_shape(game.observation_space(game.agents[0]).sample, jax.random.key(0)))
+            check_bytes("start", config.starting, config.seeds * steps * config.num_envs * number * seen)
         name, given = SAMPLED.read("shaper", config.shaper)
         averages = given.get("averaging", "averaging" in SAMPLED.settings(name))
         if config.meta_learner == "ppo" and config.meta_ppo.advantages == "coala" and averages:
@@ -131,7 +136,7 @@ class SampledShaping(Shaping):
         *,
         store: Store | None = None,
         report: Report | None = None,
-        screening: Report | None = None,
+        before: Report | None = None,
         numbers: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Evolved:
@@ -158,7 +163,7 @@ class SampledShaping(Shaping):
                 num_trials=config.trials,
                 store=store,
                 report=report,
-                start=self.start.make(trial, policy.init, sigma=config.evolving.sigma, report=screening),
+                start=self._make_start(trial, before),
                 together="run",
                 context=(lambda *_: settings) if settings else None,
                 numbers=numbers,
@@ -166,6 +171,15 @@ class SampledShaping(Shaping):
         if key.ndim:
             return trained
         return trained._replace(parameters=jax.tree.map(lambda x: x[None], trained.parameters))
+
+    def _make_start(self, trial: Callable[..., Outcome], report: Report | None) -> Callable[[jax.Array], Any] | None:
+        if not (imitation := self.start.imitation):
+            return self.start.make(trial, self.shaper.init, sigma=self.config.evolving.sigma, report=report)
+
+        def alone(key: jax.Array) -> History:
+            return self._play_trial(key, None, self.own_kind, keep_trajectories=True)
+
+        return lambda key: imitate(alone, self.shaper, key, imitation, num_players=self.num_shapers, report=report)
 
     def trial_with(self, settings: Mapping[str, Any] | None = None) -> Callable[[Any, jax.Array], Outcome]:
         seats, opponents = range(self.num_shapers, self.game.num_agents), self.opponents

@@ -69,7 +69,7 @@ def _common(point: Point, settings: Mapping[str, float]) -> str | None:
         return None
     kept = configs.plain(config)
     if isinstance(config, ShapingConfig):
-        if config.meta_learner != "evolution" or config.screening or config.is_self_play:
+        if config.meta_learner != "evolution" or config.preparation or config.is_self_play:
             return None
         kept["evolution"] = {name: x for name, x in kept["evolution"].items() if name not in TRACEABLE}
     if settings:
