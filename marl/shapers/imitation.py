@@ -110,6 +110,7 @@ def imitate(
 
     over_runs = (lambda keys: jax.lax.map(first, keys)) if key.ndim else first
     advice = "; a start by imitation of fewer trials or episodes is needed"
-    found = iterate(step, jax.jit(over_runs)(key), key, settings.steps, report=report, advice=advice, name="step")
+    state = jax.block_until_ready(jax.jit(over_runs)(key))  # so that no step is taken for as slow as the play
+    found = iterate(step, state, key, settings.steps, report=report, advice=advice, name="step")
     parameters: Parameters = found.state[0]
     return parameters

@@ -173,7 +173,8 @@ class Shaping(Experiment[Evolved, Results]):
             training = f"{evolution.strategy}, {many(evolution.generations, 'generation')} of "
             training += f"{many(evolution.population_size, 'candidate')} x {many(config.trials, 'trial')}{times}"
             if config.preparation:
-                training += f", sigma {evolution.sigma:g}, {evolution.fitness_shaping}; start: {config.starting}"
+                shaping = "" if evolution.fitness_shaping == "default" else f", {evolution.fitness_shaping}"
+                training += f", sigma {evolution.sigma:g}{shaping}; start: {config.starting}"
         trials = config.evaluation_trials * len(self.trials)
         evaluation = amount(trials * config.steps_of_a_trial * config.seeds)
         table = Table.grid(padding=(0, 2))

@@ -94,6 +94,7 @@ BAD = {
     "nothing but a list": (["list.yaml"], "list.yaml: the file holds []; fields with values"),
     "no date": (["date.yaml"], "date.yaml: not valid YAML"),
     "unknown start": (["ipd", "--start=screend"], "start: got 'screend'; did you mean screened"),
+    "start of the other kind": (["ipd", "--start=imitation"], "start: got 'imitation'; one of random, screened is"),
     "no candidates": (["ipd", "--start=screened(candidates=0)"], "start: screened: candidates: got 0; a whole number"),
     "candidates": (["ipd", "--start=screened(candidates=1500)"], "candidates: got 1500; a multiple of 512, or fewer"),
     "largest_factor": (
@@ -158,6 +159,9 @@ SAMPLED = {
     "unknown start": (["--start=screend"], "start: got 'screend'; did you mean screened"),
     "setting of a start": (["--start=screened(number=3)"], "start: screened has no setting 'number'; it takes candid"),
     "memory of a start": (["--start=screened(trials=100000000)"], "start: got 'screened(trials=100000000)'"),
+    "memory of examples": (["--start=imitation(trials=100000000)"], "start: got 'imitation(trials=100000000)'"),
+    "steps of a start": (["--start=imitation(steps=0)"], "start: imitation: steps: got 0; a whole number of at least"),
+    "rate of a start": (["--start=imitation(learning_rate=0)"], "start: imitation: learning_rate: got 0; a number in"),
     "start of ppo": (["--meta-learner=ppo", "--start=screened"], "start: has no effect with meta_learner ppo"),
     "units of ppo": (["--meta-learner=ppo", "--meta-ppo.hidden-units=8"], "unknown option --meta-ppo.hidden-units=8"),
     "evolution of ppo": (
@@ -339,16 +343,31 @@ def test_auto_screens_the_start_only_against_lola_in_the_standard_game():
     assert other.evolving == other.evolution
 
 
+def test_an_imitation_counts_its_trials_and_its_steps():
+    preset = configs.load(ShapingConfig, "mfos", "ipd_sampled")
+    start = "imitation(trials=20, steps=50, batch=2)"
+    config = dataclasses.replace(preset, start=start)
+    assert config.preparation == (20, 10, 50, 2, 0.003)
+    assert config.training_trials == preset.generations * preset.trials_per_generation + 20
+    # A gradient through an episode takes as long as ten episodes; a trial has a hundred.
+    assert config.make_start().trials(100) == 20 + 10 * 50 * 2 * 10 / 100
+    assert config.make_start().describe(25, {"log_likelihood": np.array([-0.4, -0.6])}) == (
+        0.5,
+        "step 25 of 50 of an imitation  log-likelihood -0.500",
+    )
+    assert make_shaping(config).work_of_training().keys() == {"imitation of a learner", "training"}
+
+
 def test_screening_in_a_sampled_game_has_fewer_candidates_and_leaves_the_evolution_unchanged():
     assert SampledShapingConfig(environment="ipd").starting == "random"
     preset = configs.load(ShapingConfig, "mfos", "ipd_sampled")
     assert preset.starting == "screened"
-    assert preset.screening == (4096, 1, 32, 8)
-    assert preset.screening.num_trials == 4096 + 32 * 8
+    assert preset.preparation == (4096, 1, 32, 8)
+    assert preset.preparation.num_trials == 4096 + 32 * 8
     assert preset.evolving == preset.evolution
-    assert dataclasses.replace(preset, meta_learner="ppo").screening is None
+    assert dataclasses.replace(preset, meta_learner="ppo").preparation is None
     few = dataclasses.replace(preset, start="screened(candidates=8, trials=4, final_trials=20)")
-    assert few.screening == (8, 4, 8, 20)  # no more finalists than candidates
+    assert few.preparation == (8, 4, 8, 20)  # no more finalists than candidates
     cores = len(jax.local_devices())
-    assert few.screening.at_once == min(8, cores) * 20  # one candidate or finalist on each core
-    assert preset.screening.at_once == min(512, 64 * cores)
+    assert few.preparation.at_once == min(8, cores) * 20  # one candidate or finalist on each core
+    assert preset.preparation.at_once == min(512, 64 * cores)

@@ -232,7 +232,7 @@ def test_generalists_meet_every_learner():
     learners = set(reproduce_generalists.columns(False))
     assert len(parts) == 2 * (len(reproduce_generalists.SEEN) + 1)
     assert {config.shaper for config in parts.values()} == {"mfos", "shaper"}
-    assert [name for name, config in parts.items() if config.screening] == ["mfos of lola"]  # as the report says
+    assert [name for name, config in parts.items() if config.preparation] == ["mfos of lola"]  # as the report says
     for config in parts.values():
         assert learners <= {config.opponent, *config.unseen}
         assert (config.seed, config.seeds) == (3, 10)
