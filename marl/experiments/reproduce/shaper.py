@@ -102,13 +102,13 @@ def _overview(
     for name, config in trained.items():
         found = results[name]
         own, other = (found[f"{seat}_return"] for seat in SEATS)
-        alone = (found["naive"][seat] for seat in SEATS)
+        alone = (found["own_kind"][seat] for seat in SEATS)
         whom = f"{config.num_shapers} of them" if config.num_shapers > 1 else config.shaper
         controls = found["untrained"]["shaper"], *alone
-        rows.append([whom, config.opponent, *map(with_error, (own, other, *controls, found["gain_over_naive"]))])
+        rows.append([whom, config.opponent, *map(with_error, (own, other, *controls, found["gain_over_own_kind"]))])
         series.setdefault(whom, {})[config.opponent] = own
         if config.num_shapers == 1:  # with several it is their mean, and another number
-            series.setdefault("learners alone", {})[config.opponent] = found["naive"]["shaper"]
+            series.setdefault("learners alone", {})[config.opponent] = found["own_kind"]["shaper"]
     header = ["shaper", "of", "gets", "the learner", "untrained", "alone: in its place", "alone: the learner", "gain"]
     opponents = list(dict.fromkeys(config.opponent for config in trained.values()))
     values = {name: [of[opponent] for opponent in opponents] for name, of in series.items()}
@@ -124,7 +124,7 @@ def _overview(
 
 def _ranking(trained: dict[str, SampledShapingConfig], results: dict[str, Any]) -> str:
     """The largest and the smallest gain of the shapers of a game."""
-    gains = {name: results[name]["gain_over_naive"] for name in trained}
+    gains = {name: results[name]["gain_over_own_kind"] for name in trained}
     finite = [name for name in gains if gains[name]["mean"] is not None]
     if not finite:
         return "No shaper has a finite payoff."
@@ -140,7 +140,7 @@ def _ranking(trained: dict[str, SampledShapingConfig], results: dict[str, Any]) 
 
 
 def _section(folder: Path, name: str, config: SampledShapingConfig, found: dict[str, Any]) -> Section:
-    naive, gain = found["naive"], found["gain_over_naive"]
+    own_kind, gain = found["own_kind"], found["gain_over_own_kind"]
     above = gain["mean"] / gain["standard_error"] if gain["standard_error"] else None
     claims = [Claim("gain over learners alone, in standard errors", above, None, least=MARGIN)]
     own = found["shaper_return"]
@@ -148,14 +148,16 @@ def _section(folder: Path, name: str, config: SampledShapingConfig, found: dict[
     target = EXTORTION if name == "ipd_sampled-shaper" else None  # of the game's own learner
     claims.append(Claim("shaper", own["mean"], own["standard_error"], least=target))
     claims.append(Claim("opponent", found["opponent_return"]["mean"], found["opponent_return"]["standard_error"]))
-    claims += [Claim(f"learners alone, {seat}", naive[seat]["mean"], naive[seat]["standard_error"]) for seat in SEATS]
+    claims += [
+        Claim(f"learners alone, {seat}", own_kind[seat]["mean"], own_kind[seat]["standard_error"]) for seat in SEATS
+    ]
     taught = MARGIN if name.startswith(TAUGHT) else None
     for share, seat, words, least in (
         ("own_coin_share", 0, "own coins", MARGIN),
         ("cooperation", -1, "the learner's cooperation (first action)", taught),  # the last player learns in both
     ):
-        if share in naive:
-            claims += _beside_alone(words, found["against"][config.opponent][share][seat], naive[share][seat], least)
+        if share in own_kind:
+            claims += _beside_alone(words, found["against"][config.opponent][share][seat], own_kind[share][seat], least)
     rows = [
         [opponent, *(number(played[seat][key]) for seat in SEATS for key in ("mean", "standard_error"))]
         for opponent, played in found["against"].items()
@@ -166,7 +168,7 @@ def _section(folder: Path, name: str, config: SampledShapingConfig, found: dict[
     text = f"`{config.shaper}` against `{config.opponent}` in `{config.environment}`; {found['num_trials']} trials."
     shaped, alone = (
         " and ".join(rounded(of[seat]["mean"], 3) for seat in SEATS)
-        for of in ({seat: found[f"{seat}_return"] for seat in SEATS}, naive)
+        for of in ({seat: found[f"{seat}_return"] for seat in SEATS}, own_kind)
     )
     answer = f"The shaper and its opponent get {shaped} in a step; learners alone get {alone}."
     return Section(name.replace("-", ": ", 1), text, claims, [others], pictures, answer)

@@ -46,14 +46,14 @@ def sections(folder: Path, trained: dict[str, SampledShapingConfig], results: di
     """
     claims = []
     for name, found in results.items():
-        gain = found["gain_over_naive"]
+        gain = found["gain_over_own_kind"]
         apart = gain["mean"] / gain["standard_error"] if gain["standard_error"] else None
         words = f"{name.replace('-', ' ')}: gain over learners alone"
         claims.append(Claim(f"{words}, in standard errors", apart, None, least=MARGIN))
         claims.append(Claim(words, gain["mean"], gain["standard_error"]))
     rows = []
     for name, found in results.items():
-        alone = [with_error(found["naive"][seat]) for seat in SEATS]
+        alone = [with_error(found["own_kind"][seat]) for seat in SEATS]
         rows.append([name.replace("-", " "), *(with_error(found[f"{seat}_return"]) for seat in SEATS), *alone])
     titles = ["opponent", "shaper", "opponent's own", "alone: first seat", "alone: opponent"]
     learners = [config.opponent for config in trained.values()]
@@ -69,15 +69,15 @@ def sections(folder: Path, trained: dict[str, SampledShapingConfig], results: di
     series = {
         "shaper": [found["shaper_return"] for found in results.values()],
         "opponent": [found["opponent_return"] for found in results.values()],
-        "learners alone, shaper's seat": [found["naive"]["shaper"] for found in results.values()],
-        "learners alone, opponent's seat": [found["naive"]["opponent"] for found in results.values()],
+        "learners alone, shaper's seat": [found["own_kind"]["shaper"] for found in results.values()],
+        "learners alone, opponent's seat": [found["own_kind"]["opponent"] for found in results.values()],
     }
     places = [f"{float(name.removeprefix('density-')):.0%} of the weights" for name in results]
     title = "Payoffs of a shaper and of opponents that have a part of their weights"
     picture = figures.draw_payoffs(folder / "payoffs-by-density.png", places, series, "between trainings", title)
     tables = [table(titles, rows), table(columns, crossed)]
     gains = [
-        f"{with_error(found['gain_over_naive'], 2)} with {place}"
+        f"{with_error(found['gain_over_own_kind'], 2)} with {place}"
         for place, found in zip(places, results.values(), strict=True)
     ]
     answer = f"A Shaper's gain over learners alone is {', and '.join(gains)} of its opponent."

@@ -36,7 +36,7 @@ Trial = Callable[[jax.Array, Any], EvaluationResult]  # (key, parameters) -> res
 
 def controls_of(summary: dict[str, Any]) -> dict[str, Any]:
     """The controls of a summary, which play in the shaper's place against the opponent of the training."""
-    titles = {UNTRAINED: "untrained", OWN_KIND: "naive"}
+    titles = {UNTRAINED: "untrained", OWN_KIND: "own_kind"}
     return {title: summary[name] for title, name in titles.items() if name in summary}
 
 

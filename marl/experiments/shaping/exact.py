@@ -208,7 +208,7 @@ class ExactShaping(Shaping):
                 f"The row shaper {self.cooperates} in {first:.0%} of the rounds and gets {own} per round; the column "
                 f"shaper {self.cooperates} in {second:.0%} and gets {other}."
             )
-        beside = f"a learner of the opponent's kind in its place: {rounded(summary['naive']['shaper']['mean'])}"
+        beside = f"a learner of the opponent's kind in its place: {rounded(summary['own_kind']['shaper']['mean'])}"
         bound = f"; white-box bound: {rounded(summary['bound']['bound'])}" if summary["bound"] else ""
         return (
             f"The opponent gets {other} per round, and in the middle of its learning it {self.cooperates} in "

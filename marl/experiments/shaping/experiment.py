@@ -288,7 +288,7 @@ class Shaping(Experiment[Evolved, Results]):
         del number
         each = {name: self.measure_group(played) for name, played in groups.items()}
         found: dict[str, Any] = {"untrained": each.pop(UNTRAINED)} if UNTRAINED in each else {}
-        found |= {"naive": each.pop(OWN_KIND)} if OWN_KIND in each else {}
+        found |= {"own_kind": each.pop(OWN_KIND)} if OWN_KIND in each else {}
         return {"against": each, **found}
 
     def measure_group(self, played: EvaluationResult) -> dict[str, Any]:

@@ -190,7 +190,7 @@ class SampledShaping(Shaping):
     def measure(self, groups: dict[str, EvaluationResult], number: int = 0) -> dict[str, Any]:
         # Trial k of all groups has one key, from which much of the same is drawn: the samples are paired.
         gain = groups[self.config.opponent].shaper.mean(1) - groups[OWN_KIND].shaper.mean(1)
-        return super().measure(groups, number) | {"gain_over_naive": mean_and_error(gain)}
+        return super().measure(groups, number) | {"gain_over_own_kind": mean_and_error(gain)}
 
     def measure_group(self, played: EvaluationResult) -> dict[str, Any]:
         found = super().measure_group(played) | {
@@ -265,7 +265,7 @@ class SampledShaping(Shaping):
 
     def conclusion(self, summary: dict[str, Any]) -> str:
         own, other = (rounded(summary[f"{side}_return"]["mean"], 3) for side in ("shaper", "opponent"))
-        kind, gain = rounded(summary["naive"]["shaper"]["mean"], 3), with_error(summary["gain_over_naive"])
+        kind, gain = rounded(summary["own_kind"]["shaper"]["mean"], 3), with_error(summary["gain_over_own_kind"])
         return (
             f"The shaper gets {own} per step and the opponent {other}; the opponent's own kind in the shaper's place "
             f"gets {kind}, so that the gain is {gain}."
@@ -273,12 +273,12 @@ class SampledShaping(Shaping):
 
     def print_result(self, console: Console, summary: dict[str, Any]) -> None:
         self.print_returns(console, summary)
-        gain = summary["gain_over_naive"]
+        gain = summary["gain_over_own_kind"]
         errors = f", {gain['mean'] / gain['standard_error']:.1f} standard errors" if gain["standard_error"] else ""
         words = f"gain over the opponent's own kind in the shaper's place: {with_error(gain)}{errors}"
         console.print(words, highlight=False)
         for counted, share in SHARES.items():
-            if share in summary["naive"]:
+            if share in summary["own_kind"]:
                 table = Table(figures.COUNTED[counted], "shaper", "opponent", box=None)
                 for rows, heading in ((summary["against"], ""), (controls_of(summary), IN_PLACE)):
                     if heading:
@@ -286,7 +286,7 @@ class SampledShaping(Shaping):
                     for name, found in rows.items():
                         table.add_row(textwrap.fill(name, 26), *(with_error(found[share][i]) for i in (0, -1)))
                 console.print(table)
-        shown = [name for name in SOCIAL if name in summary["naive"]]
+        shown = [name for name in SOCIAL if name in summary["own_kind"]]
         if shown:
             table = Table("against", *shown, title="all players", title_justify="left", box=None)
             for rows, heading in ((summary["against"], ""), (controls_of(summary), IN_PLACE)):

@@ -54,8 +54,8 @@ def test_given_shapers_and_opponents_all_meet(tmp_path):
         against = {"x": {"shaper": value(own, 0.1), "opponent": value(others, 0.1)}}
         returns = {"shaper_return": value(own, 0.1), "opponent_return": value(others, 0.1)}
         alone = {"shaper": value(-1.9, 0.1), "opponent": value(-1.8, 0.1)}
-        gain = {"gain_over_naive": value(own + 1.9, 0.2), "num_trials": 4, "untrained": {"shaper": value(-2, 0.1)}}
-        return {**returns, **gain, "naive": alone, "against": against}
+        gain = {"gain_over_own_kind": value(own + 1.9, 0.2), "num_trials": 4, "untrained": {"shaper": value(-2, 0.1)}}
+        return {**returns, **gain, "own_kind": alone, "against": against}
 
     results = dict(zip(names, (result(-0.5, -2.5), result(-1.0, -1.0), result(-1.5, -1.2)), strict=True))
     run = RunDirectory.create(tmp_path / "run", parts[names[0]])
@@ -86,9 +86,12 @@ def test_in_the_matrix_claims_that_the_learner_cooperates_more_than_learners_alo
 
     returns = {"shaper": value(0.06, 0.01), "opponent": value(0.04, 0.01)}
     met = returns | {"cooperation": [value(0.1, 0.1), value(0.6, 0.03)]}  # the shaper's, and the learner's
-    found = {"against": {config.opponent: met}, "naive": returns | {"cooperation": [value(0.9, 0.1), value(0.4, 0.04)]}}
+    found = {
+        "against": {config.opponent: met},
+        "own_kind": returns | {"cooperation": [value(0.9, 0.1), value(0.4, 0.04)]},
+    }
     found |= {"shaper_return": returns["shaper"], "opponent_return": returns["opponent"], "num_trials": 4}
-    found |= {"gain_over_naive": value(0.02, 0.01)}
+    found |= {"gain_over_own_kind": value(0.02, 0.01)}
     claims = reproduce_shaper._section(tmp_path, f"{game}-shaper", config, found).claims
     above, own, alone = (claim for claim in claims if "cooperation" in claim.name)
     assert (above.ours, above.least) == (pytest.approx(0.2 / 0.05), least)
@@ -114,7 +117,7 @@ def test_shapers_against_each_density_meet_all_densities(tmp_path):
         against = {learner: {"shaper": value(-1.0, 0.1)} for learner in learners}
         alone = {"shaper": value(-1.9, 0.1), "opponent": value(-1.9, 0.1)}
         returns = {"shaper_return": value(-1.9 + gain, error), "opponent_return": value(-2.0, 0.1)}
-        return {**returns, "gain_over_naive": value(gain, error), "naive": alone, "against": against}
+        return {**returns, "gain_over_own_kind": value(gain, error), "own_kind": alone, "against": against}
 
     gains = [(0.9, 0.1), (0.2, 0.1)]
     results = {name: result(*gain) for name, gain in zip(parts, gains, strict=True)}

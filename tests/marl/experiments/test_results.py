@@ -38,7 +38,7 @@ def test_a_shaper_extorts_a_learner_that_samples(shaper, command, tmp_path):
     arguments = ["ipd_sampled", "--shaper", shaper, "--seed=2", "--unseen", "--out", "run", "--quiet"]
     assert command(*arguments, cwd=tmp_path, timeout=3600).returncode == 0
     found = json.loads((tmp_path / "run" / "summary.json").read_text())
-    own, alone = found["shaper_return"], found["naive"]["shaper"]
+    own, alone = found["shaper_return"], found["own_kind"]["shaper"]
     assert own["mean"] - 3 * own["standard_error"] > -0.75
     assert alone["mean"] + 3 * alone["standard_error"] < -1.85
 
@@ -47,8 +47,8 @@ def test_a_shaper_gains_in_the_coin_game(command, tmp_path):
     arguments = ["coin_game", "--unseen", "--out", "run", "--quiet"]
     assert command(*arguments, cwd=tmp_path, timeout=7200).returncode == 0
     found = json.loads((tmp_path / "run" / "summary.json").read_text())
-    assert found["gain_over_naive"]["mean"] > 3 * found["gain_over_naive"]["standard_error"]
+    assert found["gain_over_own_kind"]["mean"] > 3 * found["gain_over_own_kind"]["standard_error"]
     (against,) = found["against"].values()
-    ours, alone = against["own_coin_share"][0], found["naive"]["own_coin_share"][0]
+    ours, alone = against["own_coin_share"][0], found["own_kind"]["own_coin_share"][0]
     error = np.hypot(ours["standard_error"], alone["standard_error"])
     assert ours["mean"] - alone["mean"] > 3 * error

@@ -152,7 +152,7 @@ def test_a_run_writes_its_files(kind, finished):
         "opponent_return",
         "against",
         "untrained",
-        "naive",
+        "own_kind",
         "num_trials",
         "seed",
         "seeds",
@@ -171,12 +171,12 @@ def test_a_run_writes_its_files(kind, finished):
     expected += {
         "formula": """game shaper_standard_error opponent_standard_error zd policy cooperation bound num_meta_steps
             meta_steps_per_second""",
-        "sampled": """environment num_shapers gain_over_naive num_environment_steps
+        "sampled": """environment num_shapers gain_over_own_kind num_environment_steps
             environment_steps_per_second""",
     }[kind].split()
     assert set(expected) == set(found)
     assert tuple(found["against"]) == OPPONENTS[kind]
-    for played in (*found["against"].values(), found["untrained"], found["naive"]):
+    for played in (*found["against"].values(), found["untrained"], found["own_kind"]):
         payoffs = [value for name, value in played.items() if name != "cooperation"]
         assert all(-3 <= value["mean"] <= 0 <= value["standard_error"] < 2 for value in payoffs)
         shares = played.get("cooperation", [])
@@ -205,8 +205,8 @@ def test_the_first_numbers_of_a_summary_are_against_the_opponent_in_training(fin
     assert exact["zd"]["least_chi"] == pytest.approx(1.04 / 0.92)
     assert all(0 <= share["mean"] <= 1 for share in (exact["zd"]["trials"], *exact["zd"]["chance"].values()))
     assert {name: len(policy) for name, policy in exact["policy"].items()} == {"start": 5, "middle": 5, "end": 5}
-    gain = sampled["shaper_return"]["mean"] - sampled["naive"]["shaper"]["mean"]
-    assert sampled["gain_over_naive"]["mean"] == pytest.approx(gain, abs=1e-6)
+    gain = sampled["shaper_return"]["mean"] - sampled["own_kind"]["shaper"]["mean"]
+    assert sampled["gain_over_own_kind"]["mean"] == pytest.approx(gain, abs=1e-6)
 
 
 @both
@@ -382,7 +382,7 @@ def test_a_run_by_ppo_in_the_coin_game(coins):
     assert found["num_environment_steps"] == 2 * 3 * 2 * 3 * 4 * 2
     assert [row["generation"] for row in rows(path)] == [1, 2, 3]
     assert {"entropy", "value_loss", "kl"} <= set(rows(path)[0])
-    for played in (*found["against"].values(), found["naive"]):
+    for played in (*found["against"].values(), found["own_kind"]):
         assert len(played["own_coin_share"]) == 2
         assert all(0 <= share["mean"] <= 1 for share in played["own_coin_share"])
     figures = {"learning_curve.png", "trial_payoffs.png", "opponents.png", "own_coins.png", "episodes.gif"}
@@ -390,7 +390,7 @@ def test_a_run_by_ppo_in_the_coin_game(coins):
     assert all(map(is_a_picture, (path / "figures").iterdir()))
     assert "condition_w" in load_agent(path).parameters
     lines = shown[shown.index("own coins of those taken") :].splitlines()
-    groups = found["against"]["reinforce"], found["untrained"], found["naive"]
+    groups = found["against"]["reinforce"], found["untrained"], found["own_kind"]
     assert groups[0] != groups[1]
     shown = [line for line in lines[1:] if "±" in line]
     for line, group in zip(shown, groups, strict=False):

@@ -34,12 +34,12 @@ def test_returns_are_means_over_fresh_trials_with_their_errors():
     assert mean_payoffs(shaped)["opponent"] == {"mean": -2.0, "standard_error": 0.0}
     shaping = SampledShaping(SAMPLED)
     assert shaping.measure_group(shaped)["shaper_last_episode"]["mean"] == pytest.approx(1 / 6)
-    assert shaping.measure({"random": shaped, OWN_KIND: naive})["gain_over_naive"]["mean"] == pytest.approx(1.5)
+    assert shaping.measure({"random": shaped, OWN_KIND: naive})["gain_over_own_kind"]["mean"] == pytest.approx(1.5)
 
 
 def test_the_gain_is_of_trials_with_the_same_draws():
     same = played([[-1.0], [0.0], [-2.0]], [[-1.0]] * 3)
-    gain = SampledShaping(SAMPLED).measure({"random": same, OWN_KIND: same})["gain_over_naive"]
+    gain = SampledShaping(SAMPLED).measure({"random": same, OWN_KIND: same})["gain_over_own_kind"]
     assert gain == {"mean": 0.0, "standard_error": 0.0}  # equal trial by trial
 
 

@@ -74,7 +74,7 @@ def test_a_sweep_that_is_killed_goes_on_and_repeats_nothing(tmp_path):
         summary = json.loads((one / "summary.json").read_text())
         assert float(row["mean"]) == summary["shaper_return"]
         assert float(row["standard_error"]) == summary["shaper_standard_error"]
-        assert float(row["control_mean"]) == summary["naive"]["shaper"]["mean"]
+        assert float(row["control_mean"]) == summary["own_kind"]["shaper"]["mean"]
         assert f"{summary['shaper_return']:.3f} ± {summary['shaper_standard_error']:.3f}" in said
     assert (out / "sweep.png").stat().st_size > 10_000
 

@@ -83,7 +83,7 @@ def test_the_numbers_of_the_tables_are_those_of_the_summary(run, visit):
     rows = {name: cells for name, *cells in found["average payoff per round, over the opponent's learning"][1:]}
     expected = {name: summary["against"][name] for name in ("naive", "tft")}
     expected |= {f"naive, seed {one['seed']}": one["against"]["naive"] for one in summary["runs"]}
-    expected |= {"an untrained shaper": summary["untrained"], "the opponent's own kind": summary["naive"]}
+    expected |= {"an untrained shaper": summary["untrained"], "the opponent's own kind": summary["own_kind"]}
     for name, values in expected.items():
         for cell, side in zip(rows[name], ("shaper", "opponent"), strict=True):
             value, error = map(number, cell.split(" ± "))
