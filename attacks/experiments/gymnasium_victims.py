@@ -44,16 +44,16 @@ class TalkingHost:
         self.game: Game = Outline([talk.observation_space("agent_0")], [host.game.action_space("agent_0")])
 
     def reset(self, seed: int, keys: np.ndarray) -> Arrays:
-        """As of `Host`."""
+        """As of `VectorEnv`."""
         self._memory = jax.tree.map(lambda x: np.stack([np.asarray(x)] * self.num_envs), self._first)
         return self._heard(self._host.reset(seed, keys), np.ones(self.num_envs, bool))
 
     def send(self, actions: Arrays, keys: tuple[np.ndarray, np.ndarray]) -> None:
-        """As of `Host`."""
+        """As of `VectorEnv`."""
         self._host.send(actions, keys)
 
     def receive(self) -> EnvStep:
-        """As of `Host`."""
+        """As of `VectorEnv`."""
         received = self._host.receive()
         last = self._heard(received.last_obs, np.ones(self.num_envs, bool))
         # An environment that resets late shows its new episode in a step of its own.
@@ -72,11 +72,11 @@ class TalkingHost:
         return jax.tree.map(lambda x: x[0], self._memory)
 
     def picture(self) -> np.ndarray | None:
-        """As of `Host`."""
+        """As of `VectorEnv`."""
         return self._host.picture()
 
     def close(self) -> None:
-        """As of `Host`."""
+        """As of `VectorEnv`."""
         self._host.close()
 
 

@@ -70,44 +70,44 @@ def checked(learner: Learner, seat: int, num_envs: int | None) -> Learner:
     """
     functions: dict[str, Any] = {name: _in_any_mode(x) for name, x in learner._asdict().items() if callable(x)}
     learner = learner._replace(**functions)
-    who = f"the learner in seat {seat}{_name(learner.act)}"
+    learner_name = f"the learner in seat {seat}{_name(learner.act)}"
 
     def act(key: jax.Array, parameters: Any, memory: Any, obs: jax.Array) -> Any:
-        found = _call(who, "act", num_envs, learner.act, key, parameters, memory, obs)
-        action, after, _ = _parts(who, "act", found, ("action", "memory", "extras"))
+        found = _call(learner_name, "act", num_envs, learner.act, key, parameters, memory, obs)
+        action, after, _ = _parts(learner_name, "act", found, ("action", "memory", "extras"))
         shape = jnp.shape(action)
         if num_envs is not None and shape[:1] != (num_envs,):
             needed = f"one action for each of the {num_envs} environments, [{num_envs}, ...],"
-            raise ValueError(f"{who}: act returned an action of shape {shape}; {needed} is needed")
-        _same(who, "act", "memory", memory, after)
+            raise ValueError(f"{learner_name}: act returned an action of shape {shape}; {needed} is needed")
+        _same(learner_name, "act", "memory", memory, after)
         return found
 
     def update(key: jax.Array, state: Any, trajectory: Any) -> Any:
-        found = _call(who, "update", num_envs, learner.update, key, state, trajectory)
-        after, metrics = _parts(who, "update", found, ("state", "metrics"))
+        found = _call(learner_name, "update", num_envs, learner.update, key, state, trajectory)
+        after, metrics = _parts(learner_name, "update", found, ("state", "metrics"))
         if not isinstance(metrics, dict):
             raise TypeError(
-                f"{who}: update returned {_shown(metrics)} as metrics; a dict, which may be empty, is needed"
+                f"{learner_name}: update returned {_shown(metrics)} as metrics; a dict, which may be empty, is needed"
             )
-        _same(who, "update", "state", state, after)
+        _same(learner_name, "update", "state", state, after)
         return found
 
     def init_memory(parameters: Any, envs: int | None) -> Any:
-        return _call(who, "init_memory", num_envs, learner.init_memory, parameters, envs)
+        return _call(learner_name, "init_memory", num_envs, learner.init_memory, parameters, envs)
 
     def init(key: jax.Array) -> Any:
-        return _call(who, "init", num_envs, learner.init, key)
+        return _call(learner_name, "init", num_envs, learner.init, key)
 
     return learner._replace(init=init, act=act, update=update, init_memory=init_memory)
 
 
-def _call(who: str, what: str, num_envs: int | None, function: Callable[..., Any], *arguments: Any) -> Any:
+def _call(learner_name: str, what: str, num_envs: int | None, function: Callable[..., Any], *arguments: Any) -> Any:
     try:
         return function(*arguments)
     except AssertionError as error:  # of a rank or shape that the learner itself checks
         why = " ".join(str(error).removeprefix("[Chex] ").split())[:160]
         axis = "num_envs is None, and it may need an axis of environments: num_envs=1" if num_envs is None else why
-        raise ValueError(f"{who}: {what} does not fit what it was given; {axis}") from error
+        raise ValueError(f"{learner_name}: {what} does not fit what it was given; {axis}") from error
 
 
 def _in_any_mode(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -122,24 +122,26 @@ def _plain(function: Any) -> Any:
     return function
 
 
-def _parts(who: str, what: str, found: Any, names: tuple[str, ...]) -> Any:
+def _parts(learner_name: str, what: str, found: Any, names: tuple[str, ...]) -> Any:
     if not isinstance(found, tuple) or len(found) != len(names):
         got = f"{len(found)} values" if isinstance(found, tuple) else _shown(found)
-        raise TypeError(f"{who}: {what} returned {got}; ({', '.join(names)}) is needed")
+        raise TypeError(f"{learner_name}: {what} returned {got}; ({', '.join(names)}) is needed")
     return found
 
 
-def _same(who: str, what: str, name: str, before: Any, after: Any) -> None:
+def _same(learner_name: str, what: str, name: str, before: Any, after: Any) -> None:
     """Raises TypeError where a state that goes on has another structure, shape or dtype than before."""
     structures: list[Any] = [jax.tree.structure(tree) for tree in (before, after)]
     if structures[0] != structures[1]:
-        raise TypeError(f"{who}: {what} returned a {name} of another structure than it got: {_differ(*structures)}")
+        raise TypeError(
+            f"{learner_name}: {what} returned a {name} of another structure than it got: {_differ(*structures)}"
+        )
     paths = jax.tree_util.tree_flatten_with_path(before)[0]
     for (path, old), new in zip(paths, jax.tree.leaves(after), strict=True):
         if (jnp.shape(old), _dtype(old)) != (jnp.shape(new), _dtype(new)):
             got, needed = (f"{_dtype(x)}{list(jnp.shape(x))}" for x in (new, old))
             where = f"{name}{jax.tree_util.keystr(path)}"
-            raise TypeError(f"{who}: {what} returned {where} as {got}; {needed}, as it got it, is needed")
+            raise TypeError(f"{learner_name}: {what} returned {where} as {got}; {needed}, as it got it, is needed")
 
 
 def _dtype(leaf: Any) -> str:

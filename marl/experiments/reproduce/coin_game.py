@@ -200,7 +200,7 @@ def head_to_head(jobs: dict[str, Job], console: Console, *, seed: int) -> tuple[
         for column in range(row, len(names)):
             of = names[row], names[column]
             draw = jax.random.fold_in(jax.random.fold_in(key, row), column)
-            both, now = ((who[of[0]][0], who[of[1]][1]) for who in (players, states))
+            both, now = ((seats[of[0]][0], seats[of[1]][1]) for seats in (players, states))
             meetings = play_all(config.game, both, now, draw, config.seeds)
             found[of[0]][of[1]] = meetings
             if row != column:  # the game is the same from both seats

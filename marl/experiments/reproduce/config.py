@@ -117,31 +117,37 @@ class _SeveralTrainings(configs.CommandConfig):
 
 
 @dataclasses.dataclass(frozen=True)
+class _Learners(_SeveralTrainings):
+    """Trainings in which nothing is evolved."""
+
+    @property
+    def without_effect(self) -> dict[str, str]:
+        """Fields that change nothing."""
+        return {"cluster": NO_EVOLUTION}
+
+
+@dataclasses.dataclass(frozen=True)
 class GeneralistsConfig(_SeveralTrainings):
     """Shapers of one learner and of many in the prisoner's dilemma, against learners seen in training and others."""
 
 
 @dataclasses.dataclass(frozen=True)
-class CoinGameConfig(configs.CommandConfig):
+class CoinGameConfig(_Learners):
     """The coin game: learners trained with their kind, then all against all, and against two that learn nothing."""
 
     seeds: int = 4
     """Independent trainings of each learner, all in one program."""
-    seed: int = 0
-    """The first of them."""
     updates: int = 4000
     """Updates of each training, one after each episode of all environments."""
     num_envs: int = 128
     """Environments in which a learner plays at once."""
     paper: bool = False
     """The size of LOQA's public code, ten trainings of 6,000 updates from 8,192 episodes of 50 steps: for a GPU."""
-    fast: bool = False
-    """A smoke run: tiny, and fewer learners."""
 
     def __post_init__(self) -> None:
-        configs.check_least(self, seeds=2, updates=1, num_envs=2)
+        super().__post_init__()
+        configs.check_least(self, updates=1, num_envs=2)
         configs.check(self, "an even number", lambda x: x % 2 == 0, "num_envs")  # of which there are two minibatches
-        configs.check_seed(self.seed, 31, seeds=self.seeds)
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -162,7 +168,7 @@ class CoinGameConfig(configs.CommandConfig):
         size = "fast" if self.fast else "paper" if self.paper else ""
         idle = ("seeds", "updates", "num_envs", *(("paper",) if self.fast else ()))
         found = dict.fromkeys(idle, f"with --{size}, which has its own") if size else {}
-        return found | {"cluster": NO_EVOLUTION}
+        return found | super().without_effect
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,29 +188,19 @@ class DiscoveryClaimsConfig(configs.CommandConfig):
 
 
 @dataclasses.dataclass(frozen=True)
-class DistillationConfig(_SeveralTrainings):
+class DistillationConfig(_Learners):
     """The evolved objectives of the package, networks of one unit and formulas in their place, in six games."""
 
     seeds: int = 128
     """Fresh trainings of each objective in each game."""
 
-    @property
-    def without_effect(self) -> dict[str, str]:
-        """Fields that change nothing."""
-        return {"cluster": NO_EVOLUTION}
-
 
 @dataclasses.dataclass(frozen=True)
-class Rlx2Config(_SeveralTrainings):
+class Rlx2Config(_Learners):
     """TD3 and SAC with few weights, on three small tasks: from the first step on, and in the ways of several papers."""
 
     seeds: int = 16
     """Independent trainings of each row, all in one program."""
-
-    @property
-    def without_effect(self) -> dict[str, str]:
-        """Fields that change nothing."""
-        return {"cluster": NO_EVOLUTION}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -216,7 +212,7 @@ class SparseConfig(_SeveralTrainings):
 
 
 @dataclasses.dataclass(frozen=True)
-class SocialConfig(_SeveralTrainings):
+class SocialConfig(_Learners):
     """Sequential social dilemmas: collective returns of learners that share one network between all players."""
 
     games: tuple[str, ...] = reproduce_social.GAMES
@@ -225,11 +221,6 @@ class SocialConfig(_SeveralTrainings):
     """Environment steps of each training."""
     seeds: int = 3
     """Independent trainings of each learner in each game, all in one program."""
-
-    @property
-    def without_effect(self) -> dict[str, str]:
-        """Fields that change nothing."""
-        return {"cluster": NO_EVOLUTION}
 
     def parts(self) -> dict[str, dict[str, TrainConfig]]:
         """The trainings of each game, by learner."""
@@ -240,7 +231,7 @@ class SocialConfig(_SeveralTrainings):
 
 
 @dataclasses.dataclass(frozen=True)
-class InContextConfig(_SeveralTrainings):
+class InContextConfig(_Learners):
     """Learners with a memory in a pool of drawn policies and other learners, and in pools of one of these."""
 
     game: Literal["ipd", "coin_game"] = "ipd"
@@ -268,7 +259,7 @@ class InContextConfig(_SeveralTrainings):
     def without_effect(self) -> dict[str, str]:
         """Fields that change nothing, as the others are."""
         idle = dict.fromkeys(("rounds", "updates"), "with --fast, which has its own") if self.fast else {}
-        return idle | {"cluster": NO_EVOLUTION}
+        return idle | super().without_effect
 
 
 OfSamples = (

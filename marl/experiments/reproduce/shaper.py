@@ -103,10 +103,10 @@ def _overview(
         found = results[name]
         own, other = (found[f"{seat}_return"] for seat in SEATS)
         alone = (found["own_kind"][seat] for seat in SEATS)
-        whom = f"{config.num_shapers} of them" if config.num_shapers > 1 else config.shaper
+        shaper = f"{config.num_shapers} of them" if config.num_shapers > 1 else config.shaper
         controls = found["untrained"]["shaper"], *alone
-        rows.append([whom, config.opponent, *map(with_error, (own, other, *controls, found["gain_over_own_kind"]))])
-        series.setdefault(whom, {})[config.opponent] = own
+        rows.append([shaper, config.opponent, *map(with_error, (own, other, *controls, found["gain_over_own_kind"]))])
+        series.setdefault(shaper, {})[config.opponent] = own
         if config.num_shapers == 1:  # with several it is their mean, and another number
             series.setdefault("learners alone", {})[config.opponent] = found["own_kind"]["shaper"]
     header = ["shaper", "of", "gets", "the learner", "untrained", "alone: in its place", "alone: the learner", "gain"]
@@ -131,8 +131,8 @@ def _ranking(trained: dict[str, SampledShapingConfig], results: dict[str, Any]) 
 
     def of(name: str) -> str:
         config = trained[name]
-        whom = f"{config.num_shapers} shapers" if config.num_shapers > 1 else config.shaper
-        return f"{whom} of {config.opponent} ({with_error(gains[name])})"
+        shaper = f"{config.num_shapers} shapers" if config.num_shapers > 1 else config.shaper
+        return f"{shaper} of {config.opponent} ({with_error(gains[name])})"
 
     most, least = (end(finite, key=lambda name: gains[name]["mean"]) for end in (max, min))
     rest = f", and smallest for {of(least)}" if least != most else ""

@@ -337,13 +337,13 @@ def draw_counts(folder: Path, groups: dict[str, EvaluationResult], opponent: str
             continue
         figure, axes = new_axes("", label)
         count_whole(axes, "episode")
-        for played, seats, color, style, who in (
+        for played, seats, color, style, name in (
             (shaped, first, *STYLES[0], "shaper"),
             (shaped, others, *STYLES[1], f"opponent ({short_name(opponent)})"),
             (naive, first, CONTROL, ":", OWN_KIND),
         ):
             share = share_of_occasions(counted, {key: x[seats] for key, x in played.more.items()})
-            axes.plot(np.arange(1, len(share) + 1), share, style, color=color, label=who, linewidth=1.6)
+            axes.plot(np.arange(1, len(share) + 1), share, style, color=color, label=name, linewidth=1.6)
         axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle=":")
         axes.set_ylim(-0.02, 1.02)
         name = {"own_coin": "own_coins.png"}.get(counted, f"{counted}.png")

@@ -10,7 +10,6 @@ from games import CoinGame
 from marl import learn, make_learner
 from marl.experiments.reproduce import coin_game
 from marl.experiments.reproduce.coin_game import LEARNERS, SHAPING, SelfPlay, _claims, between, play_all, train_pair
-from marl.experiments.reproduce.config import CoinGameConfig
 from meta import RunDirectory
 from meta.runs.reports.claims import passes
 from meta.statistics import mean_and_error
@@ -131,12 +130,3 @@ def test_bad_input_gets_one_line(arguments, message, within, tmp_path):
     assert (result.returncode, result.stderr.count("\n")) == (2, 1)
     assert message in result.stderr
     assert not list(tmp_path.iterdir())
-
-
-def test_the_papers_size_is_that_of_the_public_code():
-    assert CoinGameConfig(paper=True).sizes == {
-        "updates": 6000,
-        "num_envs": 8192,
-        "seeds": 10,
-        "episode_length": 50,
-    }
