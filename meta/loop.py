@@ -22,10 +22,10 @@ SECONDS_PER_CALL = 0.5
 STATE_PER_SECOND = 3e8  # bytes; a call copies its state once, at ten times that, and should last ten times as long
 
 Report = Callable[[int, dict[str, np.ndarray], float], None]
-Step = Callable[[jax.Array, jax.Array, Any], tuple[Any, dict[str, jax.Array]]]
+Step = Callable[[Any, jax.Array, Any], tuple[Any, dict[str, jax.Array]]]
 # (state, key, first iteration, how many at most) -> (state, metrics, with a row for each iteration and perhaps more)
-Call = Callable[[Any, jax.Array, int, int], tuple[Any, dict[str, jax.Array]]]
-Run = Callable[[Step, str, Any, jax.Array, str], Call]  # (step, what an iteration is called, state, key, advice)
+Call = Callable[[Any, Any, int, int], tuple[Any, dict[str, jax.Array]]]
+Run = Callable[[Step, str, Any, Any, str], Call]  # (step, what an iteration is called, state, key, advice)
 
 
 class NonFiniteFitness(ArithmeticError):
@@ -108,7 +108,7 @@ def compile_program(function: Callable[..., Any], *arguments: Any) -> Any:
     return _COMPILER.get()(jax.jit(function, compiler_options=compiler_options()), arguments)
 
 
-def run_on_devices(step: Step, name: str, state: Any, key: jax.Array, advice: str) -> Call:
+def run_on_devices(step: Step, name: str, state: Any, key: Any, advice: str) -> Call:
     """A program of a given number of steps, one compilation for all of these numbers.
 
     Raises:
@@ -123,7 +123,7 @@ def run_on_devices(step: Step, name: str, state: Any, key: jax.Array, advice: st
 def iterate(
     step: Step,
     state: Any,
-    key: jax.Array,
+    key: Any,
     num_iterations: int,
     *,
     begin: Callable[[], Any] | None = None,
@@ -143,7 +143,7 @@ def iterate(
     Args:
       step: `(key, iteration, state) -> (state, metrics)`, pure; `iteration` counts from 0. Compiled once.
       state: the first one, a pytree of arrays.
-      key: one key, or several, handed to every step as it is.
+      key: one key, or several, or a pytree with them, handed to every step as it is.
       num_iterations: where to stop, counted from the very beginning.
       begin: makes the first state in place of `state`, which then says only what states are like; called where a run
         begins, and not where it goes on.
@@ -198,7 +198,10 @@ def iterate(
                 if store:
                     store.append(_rows(name, iteration, buffers))
                 parts.append(buffers)
-                done = iteration, state = iteration + count, new_state  # first as one: elsewhere no signal waits
+                done = iteration, state = (
+                    iteration + count,
+                    new_state,
+                )  # at once: elsewhere no signal waits
             seconds += elapsed
             per_call = int(np.clip(wanted / max(elapsed / count, 1e-6), 1, MAX_ITERATIONS_PER_CALL))
             if store and time.perf_counter() - saved_at >= checkpoint_seconds:
@@ -230,7 +233,7 @@ def _rows(name: str, first: int, *parts: dict[str, np.ndarray]) -> Iterator[dict
             yield {name: first + i + 1} | {metric: values[i].tolist() for metric, values in part.items()}
 
 
-def several(step: Step, name: str, state: Any, key: jax.Array, first: jax.Array, count: jax.Array) -> Any:
+def several(step: Step, name: str, state: Any, key: Any, first: jax.Array, count: jax.Array) -> Any:
     """Takes `count` steps, which is traced: one compilation for every number of them."""
     step = jax.jit(step)  # so that it is traced once for the several places that need its shapes
 

@@ -234,7 +234,7 @@ def _read_known(file: Path, digest: Callable[[str, str, Any], str], console: Con
         say(console, f"{file}: damaged, and computed again")
         return found
     if others:
-        text = f"{others} result(s) of another attack or of other victims are left out"
+        text = f"{others} result(s) of another attack, of other victims or of an earlier version are left out"
         say(console, f"{file}: {text}; the requested results are computed again")
     return found
 

@@ -52,7 +52,8 @@ def crossplay() -> Command:
 
     Agents, with commas between them: any opponent of marl.mfos, such as "lola(learning_rate=0.5)"; the shapers mfos,
     good_shepherd and shaper, trained against a naive learner, or against another as in mfos:lola; the file or the run
-    directory of a trained shaper; all for 24 learners, strategies and shapers.
+    directory of a trained shaper; all for 24 learners, strategies and shapers of exact games, or 15 learners and
+    strategies of sampled ones.
 
     With --environment the game is one of two players that is sampled step by step, and the agents are opponents of
     marl.mfos there, such as tabular_ppo or "ppo(hidden=[16])", shapers that are trained now, as in shaper:reinforce, and

@@ -171,8 +171,8 @@ def find_bound(config: BoundConfig, run: RunDirectory, console: Console) -> None
         )
         table.add_row("a naive learner in the shaper's place", f"{known.naive_return:.3f}", "")
         console.print(table)
-        level = "has converged" if known.converged else "has not converged"
-        say(console, f"the second half of the starts added {known.gain:.3f}; the bound {level}")
+        words = "has converged" if known.converged else "has not converged"
+        say(console, f"the second half of the starts added {known.gain:.3f}; the bound {words}")
     about = {"jax": jax.__version__, "opponent_files": read_by(config.opponent, game)}
     write(run, console, "bound", config, arrays, about, summary)
 

@@ -13,8 +13,9 @@ import optax
 from games.core.modes import in_any_mode
 from marl.core.learn import History
 from marl.shapers.sampled_policies import Parameters, Policy, replay
-from meta.loop import Report, iterate
+from meta.loop import Report, compile_program, iterate
 from meta.run_keys import RunBranch
+from meta.xla.memory import check_memory
 
 
 class Imitation(NamedTuple):
@@ -84,33 +85,39 @@ def imitate(
         each = [Examples(one.obs, one.action, one.done) for one in trajectories[:num_players]]
         return jax.tree.map(lambda *x: jnp.stack(x)[:, -settings.episodes :], *each)
 
-    def first(key: jax.Array) -> Any:
-        play_key, init_key = jax.random.split(jax.random.fold_in(key, RunBranch.IMITATION))
+    def begin(key: jax.Array) -> tuple[Any, Examples]:
+        play_key, init_key, _ = _keys(key)
         played = jax.lax.map(examples, jax.random.split(play_key, settings.trials))
         parameters = policy.init(init_key)
         joined = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), played)
-        return parameters, optimizer.init(parameters), joined
+        return (parameters, optimizer.init(parameters)), joined
 
     def loss(parameters: Parameters, batch: Examples) -> jax.Array:
         outputs, _ = jax.vmap(partial(replay, policy, parameters))(batch.obs, batch.done)
         return -policy.actions.log_prob(outputs, batch.action).mean()
 
-    def improve(key: jax.Array, number: jax.Array, state: Any) -> Any:
-        parameters, optimizer_state, joined = state
-        branch = jax.random.fold_in(jax.random.fold_in(key, RunBranch.IMITATION), number)
-        chosen = jax.random.randint(branch, (settings.batch,), 0, len(joined.done))
+    def improve(key: jax.Array, joined: Examples, number: jax.Array, state: Any) -> Any:
+        parameters, optimizer_state = state
+        chosen = jax.random.randint(jax.random.fold_in(_keys(key)[2], number), (settings.batch,), 0, len(joined.done))
         value, gradient = jax.value_and_grad(loss)(parameters, jax.tree.map(lambda x: x[chosen], joined))
         updates, optimizer_state = optimizer.update(gradient, optimizer_state)
-        return (optax.apply_updates(parameters, updates), optimizer_state, joined), {"log_likelihood": -value}
+        return (optax.apply_updates(parameters, updates), optimizer_state), {"log_likelihood": -value}
 
-    def step(key: jax.Array, number: jax.Array, state: Any) -> Any:
+    def step(given: tuple[jax.Array, Examples], number: jax.Array, state: Any) -> Any:
+        key, joined = given
         if not key.ndim:
-            return improve(key, number, state)
-        return jax.lax.map(lambda run: improve(run[0], number, run[1]), (key, state))
+            return improve(key, joined, number, state)
+        return jax.lax.map(lambda run: improve(run[0], run[1], number, run[2]), (key, joined, state))
 
-    over_runs = (lambda keys: jax.lax.map(first, keys)) if key.ndim else first
     advice = "; a start by imitation of fewer trials or episodes is needed"
-    state = jax.block_until_ready(jax.jit(over_runs)(key))  # so that no step is taken for as slow as the play
-    found = iterate(step, state, key, settings.steps, report=report, advice=advice, name="step")
+    play_all = compile_program((lambda keys: jax.lax.map(begin, keys)) if key.ndim else begin, key)
+    check_memory(play_all, advice)
+    state, joined = jax.block_until_ready(play_all(key))  # or else the first step would seem as slow as the play
+    found = iterate(step, state, (key, joined), settings.steps, report=report, advice=advice, name="step")
     parameters: Parameters = found.state[0]
     return parameters
+
+
+def _keys(key: jax.Array) -> jax.Array:
+    """The keys of the play, of the first parameters and of the batches."""
+    return jax.random.split(jax.random.fold_in(key, RunBranch.IMITATION), 3)

@@ -26,7 +26,7 @@ from meta.xla.backend import platform
 
 Parameters = dict[str, jax.Array]
 Memory = dict[str, jax.Array]  # `[N, ...]` each
-EvaluationCache = Literal["trial", "episode"]
+MemorySpan = Literal["trial", "episode"]
 
 
 class Policy(NamedTuple):
@@ -126,7 +126,7 @@ def shaper(
     seat: int = 0,
     *,
     hidden_units: int = 16,
-    memory: EvaluationCache = "trial",
+    memory: MemorySpan = "trial",
     averaging: bool = True,
     channels: int = 0,
 ) -> Policy:
@@ -199,7 +199,7 @@ def mfos(
     seat: int = 0,
     *,
     hidden_units: int = 16,
-    memory: EvaluationCache = "trial",
+    memory: MemorySpan = "trial",
     averaging: bool = True,
     channels: int = 16,
 ) -> Policy:

@@ -23,7 +23,8 @@ class CrossplayConfig(AnyGameConfig):
     """
 
     agents: str = "naive,lola,mfos"
-    """Agents, with commas between them; all for 24 learners, strategies and shapers."""
+    """Agents, with commas between them; all for 24 learners, strategies and shapers of exact games, or 15
+    learners and strategies of sampled ones."""
     evaluation_trials: int = 4096
     """Pairs of initial draws for each ordered pair of agents, at least 2."""
     sampled_evaluation_trials: int = 64

@@ -199,9 +199,11 @@ def make_jobs(folder: Path, parts: Mapping[str, Training], console: Console, *, 
             took[config.kind] = short.seconds_to_compile + short.seconds_to_run / MEASURED * config.updates
             if config.pretraining:
                 program = _pretraining(dataclasses.replace(config, pretraining=MEASURED)).lower(jax.random.key(0))
+                began = time.perf_counter()
                 compiled, started = program.compile(), time.perf_counter()
                 jax.block_until_ready(compiled(jax.random.key(0)))
-                took[config.kind] += (time.perf_counter() - started) / MEASURED * config.pretraining
+                each = (time.perf_counter() - started) / MEASURED
+                took[config.kind] += started - began + each * config.pretraining
     return {
         name: Job(paths[name], config, took.get(config.kind, 0.0), _job(paths[name], config, console))
         for name, config in parts.items()

@@ -57,8 +57,9 @@ def measure(jobs: Mapping[str, Job], console: Console, *, seed: int) -> dict[str
     for i, (name, job) in enumerate(jobs.items()):
         say(console, f"play after the training: {name}")
         config: Training = job.config
-        play = meetings[config.kind] if config.kind in meetings else meetings.setdefault(config.kind, Meetings(config))
-        found[name] = _measured(jax.random.fold_in(key, i), job, play, console)
+        if config.kind not in meetings:
+            meetings[config.kind] = Meetings(config)
+        found[name] = _measured(jax.random.fold_in(key, i), job, meetings[config.kind], console)
     return found
 
 

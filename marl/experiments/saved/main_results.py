@@ -30,7 +30,7 @@ def results_of(kind: str, summary: Mapping[str, Any]) -> dict[str, dict[str, flo
       summary: of the run.
     """
     if kind == "shaper":
-        own = summary.get("naive", {}).get("shaper")
+        own = summary.get("own_kind", {}).get("shaper")
         found = {name: summary["against"][summary["opponent"]][name] for name in ("shaper", "opponent")}
         found |= {"without a shaper": own} if own else {}
     elif kind == "learner":

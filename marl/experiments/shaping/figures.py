@@ -329,7 +329,7 @@ def draw_counts(folder: Path, groups: dict[str, EvaluationResult], opponent: str
     Returns:
       The files; none for a game that counts nothing of it.
     """
-    files, shaped, naive = [], groups[opponent], groups[OWN_KIND]
+    files, shaped, alone = [], groups[opponent], groups[OWN_KIND]
     first, others = np.s_[..., :num_shapers], np.s_[..., num_shapers:]
     states = [name for name in shaped.more if set(name) <= {"C", "D"} and len(name) > 1]
     for counted, label in COUNTED.items():
@@ -337,13 +337,13 @@ def draw_counts(folder: Path, groups: dict[str, EvaluationResult], opponent: str
             continue
         figure, axes = new_axes("", label)
         count_whole(axes, "episode")
-        for played, seats, color, style, name in (
+        for played, seats, color, style, title in (
             (shaped, first, *STYLES[0], "shaper"),
             (shaped, others, *STYLES[1], f"opponent ({short_name(opponent)})"),
-            (naive, first, CONTROL, ":", OWN_KIND),
+            (alone, first, CONTROL, ":", OWN_KIND),
         ):
             share = share_of_occasions(counted, {key: x[seats] for key, x in played.more.items()})
-            axes.plot(np.arange(1, len(share) + 1), share, style, color=color, label=name, linewidth=1.6)
+            axes.plot(np.arange(1, len(share) + 1), share, style, color=color, label=title, linewidth=1.6)
         axes.axhline(0.5, color=GREY, linewidth=0.8, linestyle=":")
         axes.set_ylim(-0.02, 1.02)
         name = {"own_coin": "own_coins.png"}.get(counted, f"{counted}.png")

@@ -54,7 +54,8 @@ class Start(NamedTuple):
 
     def trials(self, meta_steps: int) -> float:
         """Trials of `meta_steps` that take as long as what comes before the first generation."""
-        replayed = self.imitation.steps * self.imitation.batch * self.imitation.episodes if self.imitation else 0
+        one = self.imitation
+        replayed = one.steps * one.batch * min(one.episodes, meta_steps) if one else 0
         return (self.preparation.num_trials if self.preparation else 0) + REPLAY * replayed / meta_steps
 
     @property
@@ -63,7 +64,7 @@ class Start(NamedTuple):
         return "screening of random shapers" if self.screening else "imitation of a learner" if self.imitation else ""
 
     def describe(self, iteration: int, metrics: Mapping[str, np.ndarray]) -> tuple[float, str]:
-        """The share of it that is done, and words about it, from what `screen` or `imitate` reports."""
+        """The share done of what comes before the first generation, and words; from the metrics of its report."""
         if self.imitation:
             likelihood, steps = np.mean(metrics["log_likelihood"]), self.imitation.steps
             return (
@@ -75,8 +76,13 @@ class Start(NamedTuple):
         return tried / number, words + ("; the best of them once more" if tried == number else "")
 
     def make(self, trial: Callable[..., Any], init: Callable[..., Any], **settings: Any) -> Callable[[Any], Any] | None:
-        """The `start` of `evolve` for a trial and an init; settings as of `screen`, None for random parameters."""
+        """The `start` of `evolve` for a trial and an init; settings as of `screen`, None for random parameters.
+
+        An imitation needs the game, too: `SampledShaping` makes its start.
+        """
         from meta.screening import screen
+
+        assert not self.imitation
 
         if not (sizes := self.screening):
             return None

@@ -235,8 +235,8 @@ def test_an_examination_is_computed_again_for_another_adversary(attacked, within
     number, other, shown = examine()
     assert number == 1
     assert (
-        "1 result(s) of another attack or of other victims are left out; the requested results are computed again"
-        in shown
+        "1 result(s) of another attack, of other victims or of an earlier version are left out; the requested results "
+        "are computed again" in shown
     )
     assert other["defences"]["none"] != first["defences"]["none"]
     change, random = (other["defences"]["none"][name]["mean"] for name in ("difference", "random_difference"))
