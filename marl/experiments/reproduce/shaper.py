@@ -152,9 +152,9 @@ def _section(folder: Path, name: str, config: SampledShapingConfig, found: dict[
         Claim(f"learners alone, {seat}", own_kind[seat]["mean"], own_kind[seat]["standard_error"]) for seat in SEATS
     ]
     taught = MARGIN if name.startswith(TAUGHT) else None
-    for share, seat, words, least in (
-        ("own_coin_share", 0, "own coins", MARGIN),
-        ("cooperation", -1, "the learner's cooperation (first action)", taught),  # the last player learns in both
+    for share, seat, words, least in (  # the last player learns, in both
+        ("own_coin_share", -1, "the learner's own coins", MARGIN),
+        ("cooperation", -1, "the learner's cooperation (first action)", taught),
     ):
         if share in own_kind:
             claims += _beside_alone(words, found["against"][config.opponent][share][seat], own_kind[share][seat], least)

@@ -49,6 +49,7 @@ def test_a_shaper_gains_in_the_coin_game(command, tmp_path):
     found = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert found["gain_over_own_kind"]["mean"] > 3 * found["gain_over_own_kind"]["standard_error"]
     (against,) = found["against"].values()
-    ours, alone = against["own_coin_share"][0], found["own_kind"]["own_coin_share"][0]
-    error = np.hypot(ours["standard_error"], alone["standard_error"])
-    assert ours["mean"] - alone["mean"] > 3 * error
+    spared, alone = against["own_coin_share"][1], found["own_kind"]["own_coin_share"][1]  # the learner's
+    error = np.hypot(spared["standard_error"], alone["standard_error"])
+    assert spared["mean"] - alone["mean"] > 3 * error
+    assert found["opponent_return"]["mean"] < found["own_kind"]["opponent"]["mean"]
