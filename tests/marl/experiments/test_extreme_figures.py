@@ -103,7 +103,7 @@ def sampled_shaping(folder, values, number, steps):
 
 def opponents(folder, values, number, steps):
     sides = {side: mean_and_error(values) for side in ("shaper", "opponent")}
-    found = {"against": dict.fromkeys(LONG, sides), "untrained": sides, "naive": sides}
+    found = {"against": dict.fromkeys(LONG, sides), "untrained": sides, "own_kind": sides}
     shaping.draw_opponents(folder, found, "fresh trials")
 
 

@@ -83,17 +83,6 @@ def test_a_card_of_control_ends_with_the_best_baseline():
     assert found["still"] == {"mean": 0.5, "standard_error": 0.1}
 
 
-def test_the_control_of_a_shaper_is_the_opponents_own_kind():
-    value = lambda mean: {"mean": mean, "standard_error": 0.1}  # noqa: E731
-    summary = {"opponent": "ppo", "against": {"ppo": {"shaper": value(0.2), "opponent": value(0.1)}}}
-    found = results_of("shaper", summary | {"own_kind": {"shaper": value(0.0)}})
-    assert [(name, one["mean"]) for name, one in found.items()] == [
-        ("shaper", 0.2),
-        ("opponent", 0.1),
-        ("without a shaper", 0.0),
-    ]
-
-
 def test_the_steered_victim_has_a_controller():
     agent = marl.load_agent("steered-cartpole")
     assert agent.controller is not None

@@ -92,7 +92,7 @@ NUMBERS = {"mean": 2.0, "standard_error": None}
             {
                 "opponent": "tft",
                 "against": {"tft": {"shaper": NUMBERS, "opponent": NUMBERS}},
-                "naive": {"shaper": NUMBERS},
+                "own_kind": {"shaper": NUMBERS},
             },
             ("shaper's payoff", "without a shaper"),
         ),
