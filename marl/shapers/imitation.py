@@ -21,11 +21,11 @@ from meta.xla.memory import check_memory
 class Imitation(NamedTuple):
     """Sizes of `imitate`."""
 
-    trials: int = 32
-    episodes: int = 10
-    steps: int = 400
-    batch: int = 4
-    learning_rate: float = 0.003
+    trials: int
+    episodes: int
+    steps: int
+    batch: int
+    learning_rate: float
 
     @property
     def num_trials(self) -> int:
@@ -51,7 +51,7 @@ def imitate(
     play: Callable[[jax.Array], History],
     policy: Policy,
     key: jax.Array,
-    settings: Imitation | None = None,
+    settings: Imitation,
     *,
     num_players: int = 1,
     report: Report | None = None,
@@ -65,8 +65,8 @@ def imitate(
       play: `(key) -> History` of one trial, with trajectories.
       policy: what is fitted, from parameters of its `init`.
       key: of the fit, or K of them `[K]` for as many, one after the other in one program.
-      settings: None for `Imitation()`. `trials` are played and their last `episodes` kept; each of the `steps` of Adam
-        takes `batch` of them at random.
+      settings: `trials` are played and their last `episodes` kept; each of the `steps` of Adam takes `batch` of them at
+        random.
       num_players: how many of the players, the first ones, are imitated.
       report: called as `report(steps so far, {"log_likelihood": mean of the last batch}, seconds of running)` by the
         host.
@@ -76,7 +76,6 @@ def imitate(
 
     Source: Pomerleau, ALVINN: An Autonomous Land Vehicle in a Neural Network (1988), for policies without a memory.
     """
-    settings = settings or Imitation()
     optimizer = optax.adam(settings.learning_rate)
 
     def examples(key: jax.Array) -> Examples:
