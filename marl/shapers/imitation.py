@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from games.core.modes import in_any_mode
@@ -113,7 +114,8 @@ def imitate(
     check_memory(play_all, advice)
     state, joined = jax.block_until_ready(play_all(key))  # or else the first step would seem as slow as the play
     found = iterate(step, state, (key, joined), settings.steps, report=report, advice=advice, name="step")
-    parameters: Parameters = found.state[0]
+    # Through the host, because the caller may have its keys on other devices.
+    parameters: Parameters = jax.tree.map(np.asarray, found.state[0])
     return parameters
 
 
