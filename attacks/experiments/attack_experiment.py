@@ -156,13 +156,11 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
                 continue
             ended = groups.get("num_trials", number)
             title += f", of {ended:,}" if ended < number else ""
-            table = Table("messages", title, "difference from silence", "standard errors", box=None)
+            table = Table("messages", title, "difference from silence", "from random messages", box=None)
             for name in (name for name in ROWS if name in groups):
-                row = [name, with_error(groups[name], 1)]
-                if difference := groups[name].get("difference_from_silent"):
-                    mean, error = difference["mean"], difference["standard_error"]
-                    row += [with_error(difference, 1), f"{abs(mean) / error:.1f}" if error else "-"]
-                table.add_row(*row)
+                found = groups[name]
+                differences = (found.get(f"difference_from_{other}") for other in ("silent", "random"))
+                table.add_row(name, with_error(found, 1), *(with_error(one, 1) if one else "" for one in differences))
             console.print(table)
         if rewards := summary.get("goal_reward"):
             table = Table("shaper and controller", "goal reward", box=None)

@@ -195,7 +195,7 @@ def silence(parameters: Any) -> Any:
 
 
 def compare(groups: dict[str, VictimTrainings]) -> dict[str, Any]:
-    """Statistics of groups of the same victims, with the differences from the silent group, victim by victim.
+    """Statistics of groups of the same victims, with the differences from the silent and the random group, by victim.
 
     That is of the final returns. There is the same of what `MEASURES` names: `explored_return` with exploration,
     `muted_return` in silence afterwards, `last_update` by the metric of the paper's code, `training_return` of the
@@ -233,6 +233,7 @@ MEASURES: dict[str, Callable[[VictimTrainings], np.ndarray]] = {
 def _compare(returns: dict[str, np.ndarray]) -> dict[str, Any]:
     result: dict[str, Any] = {name: mean_and_error(values) for name, values in returns.items()}
     for name, values in returns.items():
-        if name != "silent":
-            result[name]["difference_from_silent"] = mean_and_error(values - returns["silent"])
+        for other in ("silent", "random"):
+            if other in returns and name not in ("silent", other):
+                result[name][f"difference_from_{other}"] = mean_and_error(values - returns[other])
     return result

@@ -35,7 +35,7 @@ from meta.runs.reports.claims import Claim, Section, table, write_claims
 from meta.runs.reports.ending import print_report
 from meta.statistics import mean_and_error, or_nan, rounded, with_error
 
-STANDARD_ERRORS = 5.0  # from silence, for a claim of harm or help
+STANDARD_ERRORS = 5.0  # beyond random messages, for a claim of harm or help
 CONTROL_RATIO = 1.5  # of the goal reward, to the best baseline without a controller
 SECONDS_TO_COMPILE = 45.0  # of the programs of one attack
 PICTURES = {  # of an attack, and what is seen
@@ -150,14 +150,15 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
         text = f"The first search for each goal; random messages are as large as those evolved to {spoken}."
         sections.append(Section("Training curves", text, pictures=pictures))
     note = (
-        f"Targets: harm and help lie {STANDARD_ERRORS:g} standard errors from silence; control reaches "
-        f"{CONTROL_RATIO:g} times the goal reward of the best baseline. Baselines are controllers evolved for the "
-        "victims of silence and of random shapers, the evolved controller before victims of these, the best constant "
-        "message, no motion, random messages and silence. In tables of control, *oracle* is the evolved shaper with a "
-        "controller that PPO trains on each victim, and *random shaper oracle* the same with a random shaper. *Silent "
-        "shaper* and *random shaper* have controllers evolved for their victims. *Controller alone* and *controller "
-        "other shaper* are the evolved controller before victims of silence and of a random shaper. Errors are between "
-        f"searches, of which there are {config.searches}; with one search, between its victims."
+        f"Targets: harm and help exceed by {STANDARD_ERRORS:g} standard errors what random messages do that are as "
+        f"large; control reaches {CONTROL_RATIO:g} times the goal reward of the best baseline. Baselines are "
+        "controllers evolved for the victims of silence and of random shapers, the evolved controller before victims "
+        "of these, the best constant message, no motion, random messages and silence. In tables of control, *oracle* "
+        "is the evolved shaper with a controller that PPO trains on each victim, and *random shaper oracle* the same "
+        "with a random shaper. *Silent shaper* and *random shaper* have controllers evolved for their victims. "
+        "*Controller alone* and *controller other shaper* are the evolved controller before victims of silence and of "
+        f"a random shaper. Errors are between searches, of which there are {config.searches}; with one search, between "
+        "its victims."
     )
     data = {"config": configs.plain(config), "attacks": summaries, "examinations": examinations}
     say(console, write_claims(run, "Adversarial Cheap Talk", note, sections, data, fast=config.fast))
@@ -253,9 +254,12 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
         )
         return Section(title, text, claims, [], pictures, answer)
     sign = 1 if goal == "help" else -1
-    difference = between(summary["difference_from_silent"] for summary in found)
+    difference = between(summary["evolved"]["difference_from_random"] for summary in found)
     apart = sign * (difference["mean"] or 0.0) / (difference["standard_error"] or np.inf)
-    claims = [Claim("difference from silence, in standard errors", apart, None, least=STANDARD_ERRORS)]
+    claims = [
+        Claim(f"more {goal} than by random messages, in standard errors", apart, None, least=STANDARD_ERRORS),
+        Claim("final return: evolved less random", difference["mean"], difference["standard_error"]),
+    ]
     spoken = [row for row in ROWS if row in found[0]]
     for row in spoken:
         value = between(summary[row] for summary in found)

@@ -226,6 +226,9 @@ def test_differences_are_paired(triples):
     error = np.sqrt(((difference - difference.mean()) ** 2).sum() / (len(difference) - 1) / len(difference))
     assert found["evolved"]["difference_from_silent"]["standard_error"] == pytest.approx(error, abs=1e-9)
     assert found["training_return"]["evolved"]["difference_from_silent"]["mean"] == 0  # the curves are the same
+    beyond = found["evolved"]["difference_from_random"]["mean"]
+    assert beyond == pytest.approx((returns[0] - returns[2]).mean(), abs=1e-9)
+    assert "difference_from_random" not in found["silent"] | found["random"]
     np.testing.assert_allclose(over_training(groups["silent"]), returns[0])  # updates without an end do not count
     # One more victim without an ended episode leaves fewer than half.
     worse = {name: x._replace(last_updates=np.where(x.last_updates == own[0], np.inf, x.last_updates))

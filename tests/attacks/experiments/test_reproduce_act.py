@@ -28,6 +28,7 @@ from attacks.experiments.reproduction import (
     make_parts,
 )
 from attacks.experiments.transfer import FILE, _fits, _read_known
+from meta.runs.reports.claims import passes
 from meta import Evolution, RunDirectory
 from meta.runs import array_files
 from tests.nightly import nightly
@@ -89,7 +90,9 @@ def test_a_section_answers_with_the_means_of_its_searches(tmp_path):
     parts = make_parts(ReproduceConfig(("cartpole",), ("harm", "control"), searches=2), tmp_path)
 
     def value(mean):
-        return {"mean": mean, "standard_error": 1.0, "difference_from_silent": {"mean": mean, "standard_error": 1.0}}
+        differences = {"difference_from_silent": mean - 180.0, "difference_from_random": mean - 160.0}
+        one = {"mean": mean, "standard_error": 1.0}
+        return one | {name: one | {"mean": difference} for name, difference in differences.items()}
 
     def summary(offset):
         rows = {"evolved": value(40.0 + offset), "silent": value(180.0 + offset), "random": value(160.0)}
@@ -104,6 +107,11 @@ def test_a_section_answers_with_the_means_of_its_searches(tmp_path):
         "A victim's final return is 185.0 in silence, 45.0 under messages evolved to harm, and 160.0 under random "
         "messages that are as large."
     )
+    more = harm.claims[0]  # 120 and 110 beyond random messages: a mean of 115, an error between searches of 5
+    assert (more.name, more.ours) == ("more harm than by random messages, in standard errors", 23.0)
+    assert passes(more)
+    by_any_message = {name: one | {"evolved": value(155.0)} for name, one in summaries.items()}
+    assert not passes(_section(parts[:2], by_any_message, {}).claims[0])
     assert steered.answer == (
         "A controlled victim gets a goal reward of 6.00 with the evolved shaper and controller, and 8.00 with the best "
         "baseline (silent)."
