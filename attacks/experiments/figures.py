@@ -24,6 +24,8 @@ from meta.runs.plotting import (
     SKY,
     count_steps,
     draw_line,
+    draw_mean_and_error,
+    draw_rows,
     draw_scale,
     name_panel,
     name_rows,
@@ -80,13 +82,8 @@ def _draw_curves(axes: Any, groups: dict[str, VictimTrainings], steps_per_update
     count_steps(axes, "environment steps of a victim")
     for name, group in groups.items():
         curves = np.asarray(group.curves, float)
-        known = np.isfinite(curves)
-        number = np.maximum(known.sum(0), 1)
-        mean = np.where(known, curves, 0.0).sum(0) / number
-        error = np.sqrt(np.where(known, (curves - mean) ** 2, 0.0).sum(0) / np.maximum(number - 1, 1) / number)
         x = steps_per_update * np.arange(1, curves.shape[1] + 1)
-        shown = known.any(0)
-        draw_line(axes, x[shown], mean[shown], 2 * error[shown], COLORS[name], name, STYLES.get(name, "-"))
+        draw_mean_and_error(axes, x, curves, COLORS[name], name, STYLES.get(name, "-"))
     return len(curves)
 
 
@@ -240,16 +237,10 @@ def draw_differences(path: Path, rows: dict[str, dict[str, Any]], goal: str) -> 
     A row has the `difference` under evolved messages and the `random_difference` under random ones.
     """
     figure, axes = new_axes("final return, difference from silence", "", (5.5, 0.6 + 0.35 * len(rows)))
-    for kind, label, color, offset in (
-        ("difference", "evolved", COLORS[f"evolved to {goal}"], -0.15),
-        ("random_difference", "random, as large", RANDOM, 0.15),
-    ):
-        mean = np.array([row[kind]["mean"] for row in rows.values()], float)
-        error = np.array([row[kind]["standard_error"] for row in rows.values()], float)
-        places = np.arange(len(rows)) + offset
-        marker = "o" if kind == "difference" else "s"
-        axes.errorbar(mean, places, xerr=2 * error, marker=marker, color=color, label=label, **BARS)
+    kinds = {"evolved": "difference", "random, as large": "random_difference"}
+    series = {label: [row[kind] for row in rows.values()] for label, kind in kinds.items()}
+    colors = {"evolved": COLORS[f"evolved to {goal}"], "random, as large": RANDOM}
+    draw_rows(axes, [name.replace("_", " ") for name in rows], series, colors)
     axes.axvline(0, color=BLACK, linewidth=0.8, linestyle="--")
-    name_rows(axes, [name.replace("_", " ") for name in rows])
     title = "Final return of each kind of victim under messages, less that in silence"
     return save_figure(figure, path, title, f"{DIRECTIONS[goal]}; bars: two standard errors")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,19 +14,6 @@ from meta.atomic_files import write_whole
 
 Arrays = dict[str, np.ndarray]
 DIGEST = "digest"  # in a file's metadata
-
-
-def save_arrays(path: Path, arrays: Arrays, metadata: dict[str, Any]) -> None:
-    """Writes arrays, and metadata of anything that JSON can hold; the same ones give the same bytes.
-
-    Raises:
-      FileExistsError: if there is a file already.
-    """
-    contents = _to_bytes(arrays, metadata)
-    with path.open("xb") as file:
-        file.write(contents)
-        file.flush()
-        os.fsync(file.fileno())  # before it may be renamed
 
 
 def _in_order(contents: bytes) -> bytes:
@@ -76,7 +62,7 @@ def digest(tree: Any) -> str:
 
 
 def load_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
-    """The arrays and the metadata of a file that `save_arrays` wrote, which carries a digest of both.
+    """The arrays and the metadata of a file that `replace_arrays` wrote, which carries a digest of both.
 
     Raises:
       ValueError: if there is no such file, or if it is damaged or none of ours; one line that names it.

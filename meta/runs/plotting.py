@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from meta.atomic_files import save_whole
+from meta.runs.reports.curves import last, thin
 
 # Okabe and Ito (2008): distinguishable with any colour vision.
 ORANGE, BLUE, GREEN, PINK, SKY, GREY = "#D55E00", "#0072B2", "#009E73", "#CC79A7", "#56B4E9", "#666666"
@@ -126,6 +127,42 @@ def draw_mean(axes: Any, x: np.ndarray, values: np.ndarray, color: str, label: s
     draw_line(axes, x, values.mean(0), values.std(0), color, label, style, within=range_of_all)
 
 
+def draw_mean_and_error(
+    axes: Any, x: np.ndarray, values: np.ndarray, color: str, label: str, style: str = "-", least: float = 0.0
+) -> None:
+    """Draws the mean of `values [samples, points]` with a band of two standard errors.
+
+    NaN is left out, and so are points where the share of samples with a number is not above `least`.
+    """
+    known = np.isfinite(values)
+    number = np.maximum(known.sum(0), 1)
+    mean = np.where(known, values, 0).sum(0) / number
+    variance = np.where(known, (values - mean) ** 2, 0).sum(0) / np.maximum(number - 1, 1)
+    shown = known.mean(0) > least
+    draw_line(axes, x[shown], mean[shown], 2 * np.sqrt(variance / number)[shown], color, label, style)
+
+
+def in_parts(returns: np.ndarray, most: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    """(rows up to the end of each part, means `[curves, parts]`) of at most `most` parts of `returns [rows, curves]`.
+
+    Parts in which a curve has no number are left out.
+    """
+    means = thin(returns, most)
+    known = np.isfinite(means).all(1)
+    return last(np.arange(1, len(returns) + 1), most)[known], means[known].T
+
+
+def draw_rows(
+    axes: Any, places: Sequence[str], series: Mapping[str, Sequence[Mapping[str, Any]]], colors: Mapping[str, str]
+) -> None:
+    """Draws `{mean, standard_error}` of each series in each place, from the top, with bars of two standard errors."""
+    for i, (name, marker) in enumerate(zip(series, itertools.cycle("os^Dv<>P"), strict=False)):
+        y = np.arange(len(places)) + 0.7 * ((i + 0.5) / len(series) - 0.5)
+        mean, error = (np.array([one[key] for one in series[name]], float) for key in ("mean", "standard_error"))
+        axes.errorbar(mean, y, xerr=2 * error, marker=marker, color=colors[name], label=name, **BARS)
+    name_rows(axes, places, 36)
+
+
 def name_rows(axes: Any, names: Sequence[str], width: int = 30) -> None:
     """Names rows from the top to the bottom, in two lines of `width` letters at most."""
     axes.set_yticks(range(len(names)), [two_lines(name, width) for name in names])
@@ -167,13 +204,11 @@ def draw_training(path: Path, title: str, note: str, returns: np.ndarray, steps_
       returns: `[updates, curves]`, NaN where no episode has ended.
       steps_of_an_update: environment steps of each curve.
     """
-    parts = np.array_split(np.arange(len(returns)), min(POINTS, len(returns)))
-    ended = [part for part in parts if np.isfinite(returns[part]).any(0).all()]
     figure, axes = new_axes("", "return of an episode")
     count_steps(axes)
-    if ended:
-        x = np.array([(part[-1] + 1) * steps_of_an_update for part in ended])
-        draw_mean(axes, x, np.array([np.nanmean(returns[part], 0) for part in ended]).T, LEARNER, "")
+    ends, means = in_parts(returns, POINTS)
+    if len(ends):
+        draw_mean(axes, ends * steps_of_an_update, means, LEARNER, "")
     return save_figure(figure, path, title, note)
 
 

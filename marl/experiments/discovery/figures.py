@@ -27,8 +27,8 @@ from meta.runs.plotting import (
     PINK,
     SKY,
     count_steps,
-    draw_line,
     draw_mean,
+    draw_mean_and_error,
     draw_scale,
     name_panel,
     new_axes,
@@ -169,15 +169,10 @@ def _draw_curves(axes: Any, name: str, of_arms: dict[str, TrainingResult], steps
     name_panel(axes, name)
     axes.set(ylabel="reward of all per step" if several else "return of an episode")
     for arm, result in of_arms.items():
-        known = np.isfinite(result.curve)
-        number = np.maximum(known.sum(0), 1)
-        y = np.where(known, result.curve, 0).sum(0) / number
-        variance = (np.where(known, result.curve - y, 0) ** 2).sum(0) / np.maximum(number - 1, 1)
-        spread = np.sqrt(variance / number)
-        shown = known.sum(0) > len(known) / 4
-        x = steps * (1 + np.arange(len(y)))
-        draw_line(axes, x[shown], y[shown], 2 * spread[shown], COLORS[arm], NAMES[arm])
-    return len(known)
+        curve = np.asarray(result.curve)
+        x = steps * (1 + np.arange(curve.shape[1]))
+        draw_mean_and_error(axes, x, curve, COLORS[arm], NAMES[arm], least=0.25)
+    return len(curve)
 
 
 def shape_of(form: Form, parameters: Any) -> dict[str, float]:

@@ -43,7 +43,7 @@ OTHERS = 240.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Part(configs.CommandConfig):
+class Comparison(configs.CommandConfig):
     """Fresh trainings in one game, with an evolved objective and with what is in its place."""
 
     kind: Kind
@@ -57,16 +57,16 @@ class Part(configs.CommandConfig):
         return "".join(digests("classic"))
 
 
-def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, Part]:
+def make_configs(*, seeds: int, seed: int, fast: bool) -> dict[str, Comparison]:
     """The parts by name, as many fresh trainings of each as there are seeds."""
     games, steps = (SEEN[:1], 1024) if fast else ((*SEEN, *UNSEEN), TOTAL_STEPS)
-    return {f"{kind}-{game}": Part(kind, game, seeds, steps, seed) for kind in KINDS for game in games}
+    return {f"{kind}-{game}": Comparison(kind, game, seeds, steps, seed) for kind in KINDS for game in games}
 
 
-def make_jobs(parent: Path, parts: Mapping[str, Part], console: Console) -> list[Job]:
+def make_jobs(parent: Path, parts: Mapping[str, Comparison], console: Console) -> list[Job]:
     """The trainings, with the seconds that they took on two cores for 128 seeds."""
 
-    def job(path: Path, part: Part) -> Job:
+    def job(path: Path, part: Comparison) -> Job:
         def run() -> None:
             store = open_run(path, part, console)
             store.write_summary(dataclasses.asdict(part) | play(part, console) | {"reads": part.reads})
@@ -77,7 +77,7 @@ def make_jobs(parent: Path, parts: Mapping[str, Part], console: Console) -> list
     return [job(parent / name, part) for name, part in parts.items()]
 
 
-def play(part: Part, console: Console) -> dict[str, Any]:
+def play(part: Comparison, console: Console) -> dict[str, Any]:
     """Returns of the trainings by arm, and their differences from those of the evolved objective and of the control.
 
     All arms have the settings of the search, and the same seeds. `settings alone` has the clipped surrogate with the
@@ -141,7 +141,7 @@ def _loaded(kind: Kind) -> tuple[Form, Any, float, str, dict[str, float]]:
     return *load_objective(str(_file(kind))), about["learner"], about["settings"]
 
 
-def sections(figures_in: Path, parts: Mapping[str, Part], results: Mapping[str, dict[str, Any]]) -> list[Section]:
+def sections(figures_in: Path, parts: Mapping[str, Comparison], results: Mapping[str, dict[str, Any]]) -> list[Section]:
     """The report.
 
     Args:

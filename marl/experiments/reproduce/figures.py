@@ -13,7 +13,6 @@ from games import InfinitelyRepeated
 from games.exact.zd import IN_A_ROW, MAX_RESIDUAL
 from marl.experiments.shaping.figures import LABELS, OPPONENT, PAYOFF, SHAPER, STATES, convex_hull
 from meta.runs.plotting import (
-    BARS,
     BLACK,
     BOUND,
     CONTROL,
@@ -23,7 +22,9 @@ from meta.runs.plotting import (
     colors_of,
     count_steps,
     draw_mean,
+    draw_rows,
     draw_scale,
+    in_parts,
     name_panel,
     name_rows,
     new_axes,
@@ -256,13 +257,8 @@ def draw_payoffs(
     Returns:
       The file.
     """
-    colors = colors_of(series)
     figure, axes = new_axes(label, "", (6.0, 0.6 + (0.15 + 0.12 * len(series)) * len(places)))
-    for i, ((name, values), marker) in enumerate(zip(series.items(), itertools.cycle("os^Dv<>P"), strict=False)):
-        y = np.arange(len(places)) + 0.7 * ((i + 0.5) / len(series) - 0.5)
-        mean, error = (np.array([one[key] for one in values], float) for key in ("mean", "standard_error"))
-        axes.errorbar(mean, y, xerr=2 * error, marker=marker, color=colors[name], label=name, **BARS)
-    name_rows(axes, places, 36)
+    draw_rows(axes, places, series, colors_of(series))
     note = f"further right is better for {subject}; bars: two standard errors {over}"
     return save_figure(figure, file, title, note)
 
@@ -308,12 +304,9 @@ def draw_learning(folder: Path, games: Mapping[str, Mapping[str, np.ndarray]], s
     figure, panels = new_curves(len(shown))
     for axes, (game, learners) in zip(panels, shown.items(), strict=True):
         for name, color in colors_of(learners).items():
-            returns = learners[name]
-            parts = np.array_split(np.arange(len(returns)), min(40, len(returns)))
-            parts = [part for part in parts if np.isfinite(returns[part]).any(0).all()]
-            if parts:
-                x = np.array([(part[-1] + 1) * steps for part in parts])
-                draw_mean(axes, x, np.array([np.nanmean(returns[part], 0) for part in parts]).T, color, name)
+            ends, means = in_parts(learners[name])
+            if len(ends):
+                draw_mean(axes, ends * steps, means, color, name)
         count_steps(axes)
         axes.set_ylabel("return of all players")
         name_panel(axes, game.replace("(", " ("))

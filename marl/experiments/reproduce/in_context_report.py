@@ -22,7 +22,7 @@ from marl.experiments.reproduce.in_context_play import Meetings, Play, exact_pay
 from meta.run_keys import RunBranch
 from meta.runs.formatting import say
 from meta.runs.jobs import Job, open_run
-from meta.runs.plotting import BOUND, CONTROL, colors_of, draw_line, new_axes, new_curves, save_figure
+from meta.runs.plotting import BOUND, CONTROL, colors_of, draw_mean_and_error, new_axes, new_curves, save_figure
 from meta.runs.reports.claims import Claim, Section, table
 from meta.statistics import mean_and_error, rounded, standard_error, with_error
 
@@ -284,5 +284,4 @@ def _lines(parts: Mapping[str, Training]) -> dict[str, tuple[str, str]]:
 
 def _draw(axes: Any, values: np.ndarray, label: str, color: str, style: str) -> None:
     """The mean of `[S, points]` with a band of two standard errors."""
-    error = np.array([standard_error(x) for x in values.T])
-    draw_line(axes, 1 + np.arange(values.shape[1]), values.mean(0), 2 * error, color, label, style)
+    draw_mean_and_error(axes, 1 + np.arange(values.shape[1]), values, color, label, style)

@@ -33,13 +33,14 @@ from meta.runs.plotting import (
     PINK,
     SKY,
     count_steps,
-    draw_line,
+    draw_mean_and_error,
+    in_parts,
     name_rows,
     new_axes,
     save_figure,
 )
 from meta.runs.reports.claims import Claim, Section, number, table
-from meta.statistics import or_nan, rounded, standard_error, with_error
+from meta.statistics import or_nan, rounded, with_error
 
 HIDDEN, BATCH, STEPS_OF_ALL = 64, 256, 40_000
 DENSITY = 0.08
@@ -315,13 +316,8 @@ def _draw_curves(folder: Path, name: str, configs: dict[str, TrainConfig], paths
     count_steps(axes)
     for row, path in paths.items():
         returns = read_returns(path / "metrics.jsonl")
-        parts = np.array_split(np.arange(len(returns)), min(40, len(returns)))
-        parts = [part for part in parts if np.isfinite(returns[part]).any(0).all()]
-        if parts:
-            curve = np.array([np.nanmean(returns[part], 0) for part in parts])
-            x = np.array([part[-1] + 1 for part in parts]) * configs[row].total_steps / len(returns)
-            error = np.nan_to_num([standard_error(values) for values in curve])  # of one training there is none
-            draw_line(axes, x, curve.mean(1), 2 * error, COLORS[row], row)
+        ends, means = in_parts(returns)
+        draw_mean_and_error(axes, ends * configs[row].total_steps / len(returns), means, COLORS[row], row)
     density = TASKS[name].density
     title = f"Return during training in {_called(name)}, sparse networks with {density:.0%} of the weights"
     note = "higher is better; band: two standard errors between trainings"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import textwrap
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -336,20 +336,27 @@ class Shaping(Experiment[Evolved, Results]):
         title = f"{self.payoff}, over {span}"
         table = Table("against", *sides, title=title, title_justify="left", box=None)
 
-        def add(name: str, found: dict[str, Any]) -> None:
-            table.add_row(name, with_error(found["shaper"]), with_error(found["opponent"]))
+        def cells(found: dict[str, Any]) -> list[str]:
+            return [with_error(found[side]) for side in ("shaper", "opponent")]
 
         for run in summary["runs"] if config.seeds > 1 else []:
-            add(f"{config.opponent}, seed {run['seed']}", run["against"][config.opponent])
-        for name, found in summary["against"].items():
-            add(textwrap.fill(name, 40), found)
-        table.add_row(f"[bold]{IN_PLACE}")
-        for name, found in controls_of(summary).items():
-            add(textwrap.fill(name, 40), found)
+            table.add_row(f"{config.opponent}, seed {run['seed']}", *cells(run["against"][config.opponent]))
+        add_rows(table, summary, cells)
         console.print(table)
         over = "trainings, of one seed over its fresh trials" if config.seeds > 1 else "fresh trials"
         seeds = f"mean of {config.seeds} seeds, " if config.seeds > 1 else ""
         say(console, f"{seeds}{config.evaluation_trials:,} fresh trials each; ± one standard error over {over}")
+
+
+def add_rows(
+    table: Table, summary: dict[str, Any], cells: Callable[[dict[str, Any]], Iterable[str]], width: int = 40
+) -> None:
+    """Adds a row for each opponent, a heading, and a row for each control, with names in lines of `width` letters."""
+    for name, found in summary["against"].items():
+        table.add_row(textwrap.fill(name, width), *cells(found))
+    table.add_row(f"[bold]{IN_PLACE}")
+    for name, found in controls_of(summary).items():
+        table.add_row(textwrap.fill(name, width), *cells(found))
 
 
 def check_files(config: ShapingConfig, run: RunDirectory) -> None:

@@ -11,7 +11,6 @@ from games import InfinitelyRepeated
 from marl.experiments.shaping.evaluation import IN_PLACE, OWN_KIND, EvaluationResult, controls_of
 from meta.runs.plotting import (
     AMBER,
-    BARS,
     BLACK,
     BLUE,
     CONTROL,
@@ -26,8 +25,8 @@ from meta.runs.plotting import (
     count_whole,
     draw_line,
     draw_mean,
+    draw_rows,
     draw_scale,
-    name_rows,
     new_axes,
     save_figure,
     shorten,
@@ -161,11 +160,8 @@ def draw_opponents(folder: Path, found: dict[str, Any], over: str, payoff: str =
     if len(rows) == 1:
         return []
     figure, axes = new_axes(payoff, "", (6.0, 0.6 + 0.4 * len(rows)))
-    for side, (color, _), marker, offset in zip(("shaper", "opponent"), STYLES, "os", (-0.12, 0.12), strict=True):
-        mean, error = (np.array([row[side][key] for row in rows.values()], float) for key in ("mean", "standard_error"))
-        places = np.arange(len(rows)) + offset
-        axes.errorbar(mean, places, xerr=2 * error, marker=marker, color=color, label=side, **BARS)
-    name_rows(axes, list(rows), 36)
+    series = {side: [row[side] for row in rows.values()] for side in ("shaper", "opponent")}
+    draw_rows(axes, list(rows), series, {"shaper": SHAPER, "opponent": OPPONENT})
     axes.axhline(len(opponents) - 0.5, color=GREY, linewidth=0.8)  # below it are the controls
     title = "Payoffs against each opponent, over a whole trial"
     note = f"the first was seen in training; bars: two standard errors over {over}"

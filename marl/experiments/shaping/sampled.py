@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -21,8 +20,8 @@ from marl.core.learn import History, check_update
 from marl.core.learner import Learner
 from marl.experiments.shaping import figures
 from marl.experiments.shaping.config import SampledShapingConfig
-from marl.experiments.shaping.evaluation import IN_PLACE, OWN_KIND, UNTRAINED, EvaluationResult, Trial, controls_of
-from marl.experiments.shaping.experiment import Results, Shaping
+from marl.experiments.shaping.evaluation import OWN_KIND, UNTRAINED, EvaluationResult, Trial
+from marl.experiments.shaping.experiment import Results, Shaping, add_rows
 from marl.shapers.imitation import imitate
 from marl.shapers.registry import SAMPLED
 from marl.shapers.sampled_ppo import sampled_ppo
@@ -280,20 +279,12 @@ class SampledShaping(Shaping):
         for counted, share in SHARES.items():
             if share in summary["own_kind"]:
                 table = Table(figures.COUNTED[counted], "shaper", "opponent", box=None)
-                for rows, heading in ((summary["against"], ""), (controls_of(summary), IN_PLACE)):
-                    if heading:
-                        table.add_row(f"[bold]{heading}")
-                    for name, found in rows.items():
-                        table.add_row(textwrap.fill(name, 26), *(with_error(found[share][i]) for i in (0, -1)))
+                add_rows(table, summary, lambda found: [with_error(found[share][i]) for i in (0, -1)], 26)  # noqa: B023 (called at once)
                 console.print(table)
         shown = [name for name in SOCIAL if name in summary["own_kind"]]
         if shown:
             table = Table("against", *shown, title="all players", title_justify="left", box=None)
-            for rows, heading in ((summary["against"], ""), (controls_of(summary), IN_PLACE)):
-                if heading:
-                    table.add_row(f"[bold]{heading}")
-                for name, found in rows.items():
-                    table.add_row(textwrap.fill(name, 40), *(with_error(found[metric]) for metric in shown))
+            add_rows(table, summary, lambda found: [with_error(found[metric]) for metric in shown])
             console.print(table)
 
 

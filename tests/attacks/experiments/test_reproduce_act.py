@@ -28,9 +28,9 @@ from attacks.experiments.reproduction import (
     make_parts,
 )
 from attacks.experiments.transfer import FILE, _fits, _read_known
-from meta.runs.reports.claims import passes
 from meta import Evolution, RunDirectory
 from meta.runs import array_files
+from meta.runs.reports.claims import passes
 from tests.nightly import nightly
 
 pytestmark = pytest.mark.system

@@ -79,7 +79,7 @@ def test_a_file_without_an_agent_is_refused_in_one_line(tmp_path):
 
     def written(**changes):
         path.unlink()
-        array_files.save_arrays(path, arrays | changes.pop("arrays", {}), metadata | changes)
+        array_files.replace_arrays(path, arrays | changes.pop("arrays", {}), metadata | changes)
 
     def cut():
         path.write_bytes(whole[:-20])

@@ -104,6 +104,6 @@ def test_the_command_compares_four_objectives_on_the_same_seeds_and_repeats_noth
         assert done.returncode == 0, done.stderr
         assert ("done before" in done.stdout) == ("--resume" in arguments)
     summary = json.loads((tmp_path / "run" / "trainings" / "drift-CartPole-v1" / "summary.json").read_text())
-    assert summary["reads"] == distillation.Part("drift", "CartPole-v1", 3, 1024, 0).reads != ""
+    assert summary["reads"] == distillation.Comparison("drift", "CartPole-v1", 3, 1024, 0).reads != ""
     assert set(summary["returns"]) == {"evolved", "one unit", "formula", "settings alone"}
     assert all(8 <= one["mean"] <= 500 for one in summary["returns"].values())

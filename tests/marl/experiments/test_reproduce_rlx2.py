@@ -94,8 +94,8 @@ def test_the_report_shows_all_rows_in_percent_of_dense(tmp_path, monkeypatch):
         lines = [{"training_return": [means[row] + i, None if i % 2 else means[row]]} for i in range(40)]
         (paths[row] / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
         results[row] = {"returns": {"mean": means[row], "standard_error": 21.0}, "steps_per_second": 500.0}
-    drawn, draw = [], rlx2.draw_line
-    monkeypatch.setattr(rlx2, "draw_line", lambda axes, x, *rest: (drawn.append(x), draw(axes, x, *rest)))
+    drawn, draw = [], rlx2.draw_mean_and_error
+    monkeypatch.setattr(rlx2, "draw_mean_and_error", lambda axes, x, *rest: (drawn.append(x), draw(axes, x, *rest)))
     section = rlx2._section(run, "pendulum", rows, paths, results)
     # Every second of the forty parts has no episode of the second training; the others are drawn at their ends.
     for x in drawn:

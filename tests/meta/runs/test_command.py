@@ -17,7 +17,7 @@ from marl import commands
 from meta import RunDirectory
 from meta.cluster.connection import OnCluster
 from meta.runs import command
-from meta.runs.array_files import save_arrays
+from meta.runs.array_files import replace_arrays
 from meta.runs.execution import _parse, execute
 from meta.xla import numerics
 
@@ -210,7 +210,7 @@ def test_a_run_of_a_file_overwrites_only_its_own_file(module, refused, tmp_path)
     (tmp_path / "file").write_text("mine")
     assert expected in refused(module, "--resume=file.run")
     (tmp_path / "file").unlink()
-    save_arrays(tmp_path / "file", {}, {"config": configs.plain(config) | {"seed": 3}})
+    replace_arrays(tmp_path / "file", {}, {"config": configs.plain(config) | {"seed": 3}})
     assert expected in refused(module, "--resume=file.run")
 
 
