@@ -2,7 +2,8 @@
 
 XLA leaves larger products and convolutions on CPUs to Eigen, which divides a long contraction among the threads of the
 process and into blocks whose size depends on their number and on the caches. Sums of at most `BLOCK` terms it computes
-in one piece. So a longer one becomes a loop over such blocks.
+in one piece, and products of at most `SMALL` multiplications in one thread. So a larger one becomes a loop over such
+pieces, which are cut from the operands where they lie: rows with their whole sums, or parts of the sums, added in turn.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from meta.xla.interpreter import INSIDE, as_it_is, evaluate, inner_jaxprs
 BLOCK = 64  # terms of a sum that Eigen takes in one piece, whatever the number of threads
 FEW = 16  # products as which a convolution is computed, at most
 SMALL = 2**18  # multiplications of a product for which Eigen uses one thread
+LEAST_ROWS = 8  # of a piece with whole sums
 
 
 def in_fixed_order(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -67,7 +69,7 @@ def _is_large(equation: Any) -> bool:
         (contracted, _), (batched, _) = params["dimension_numbers"]
         terms = math.prod(left.shape[axis] for axis in contracted)
         copies = math.prod(left.shape[axis] for axis in batched)
-        work = left.size * right.size // max(terms * copies, 1)  # multiplications of one product
+        work = left.size * right.size // max(terms * copies**2, 1)  # multiplications of one product
         return jnp.issubdtype(left.dtype, jnp.floating) and terms > BLOCK and work > SMALL
     if params["feature_group_count"] != 1 or params["batch_group_count"] != 1:
         return False  # those of batched kernels: XLA's own loops compute them
@@ -78,29 +80,46 @@ def _is_large(equation: Any) -> bool:
 
 
 def _in_blocks(equation: Any, left: jax.Array, right: jax.Array) -> jax.Array:
-    (left_sum, right_sum), (left_batch, right_batch) = equation.params["dimension_numbers"]
-    out = equation.outvars[0].aval
+    """A product in pieces that Eigen computes in one thread: rows of `left` with their whole sums, or parts of sums."""
+    params, out = equation.params, equation.outvars[0].aval
+    settings = {name: params[name] for name in ("precision", "preferred_element_type")}
+    sums, batched = params["dimension_numbers"]
+    (left, left_sum), (right, right_sum) = map(_in_three, (left, right), sums, batched)
+    copies, rows, columns = left.shape[0], left.shape[3 - left_sum], right.shape[3 - right_sum]
+    terms, numbers = left.shape[left_sum], (((left_sum,), (right_sum,)), ((0,), (0,)))
+    few, start = SMALL // (terms * columns), jnp.zeros((copies, rows, columns), out.dtype)
 
-    def arranged(array: jax.Array, summed: Sequence[int], batched: Sequence[int]) -> jax.Array:
-        """`[blocks, batch, free, BLOCK]`, with zeros where the last block is not full."""
-        free = [axis for axis in range(array.ndim) if axis not in (*summed, *batched)]
-        sizes = [math.prod(array.shape[axis] for axis in axes) for axes in (batched, free, summed)]
-        flat = jnp.transpose(array, [*batched, *free, *summed]).reshape(sizes)
-        blocks = -(-sizes[2] // BLOCK)
-        flat = jnp.pad(flat, [(0, 0), (0, 0), (0, blocks * BLOCK - sizes[2])])
-        return jnp.moveaxis(flat.reshape(*sizes[:2], blocks, BLOCK), 2, 0)
+    def product(x: jax.Array, y: jax.Array) -> jax.Array:
+        return jax.lax.dot_general(x, y, numbers, **settings)
 
-    parts = arranged(left, left_sum, left_batch), arranged(right, right_sum, right_batch)
-    numbers, settings = (((2,), (2,)), ((0,), (0,))), equation.params
+    if left_sum == 2 and terms >= 2 * BLOCK and few >= LEAST_ROWS:
+        pieces = -(-rows // few)
+        size = -(-rows // pieces)
 
-    def add(total: jax.Array, block: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
-        product = jax.lax.dot_general(
-            *block, numbers, precision=settings["precision"], preferred_element_type=settings["preferred_element_type"]
-        )
-        return total + product, None
+        def fill(i: jax.Array, total: jax.Array) -> jax.Array:
+            first = jnp.minimum(i * size, rows - size)  # the last piece has some rows again
+            found = product(jax.lax.dynamic_slice_in_dim(left, first, size, 1), right)
+            return jax.lax.dynamic_update_slice_in_dim(total, found, first, 1)
 
-    start = jnp.zeros((parts[0].shape[1], parts[0].shape[2], parts[1].shape[2]), out.dtype)
-    return jax.lax.scan(add, start, parts)[0].reshape(out.shape)
+        return jax.lax.fori_loop(0, pieces, fill, start).reshape(out.shape)
+
+    def part(first: jax.Array | int, size: int) -> jax.Array:
+        x = jax.lax.dynamic_slice_in_dim(left, first, size, left_sum)
+        return product(x, jax.lax.dynamic_slice_in_dim(right, first, size, right_sum))
+
+    size = min(terms, max(BLOCK, SMALL // (rows * columns)))
+    whole, rest = divmod(terms, size)
+    total = jax.lax.fori_loop(0, whole, lambda i, total: total + part(i * size, size), start)
+    return (total + part(whole * size, rest) if rest else total).reshape(out.shape)
+
+
+def _in_three(array: jax.Array, summed: Sequence[int], batched: Sequence[int]) -> tuple[jax.Array, int]:
+    """(`[batch, free, sum]`, 2), or (`[batch, sum, free]`, 1) where the axes of the sum are before the free ones."""
+    free = [axis for axis in range(array.ndim) if axis not in (*summed, *batched)]
+    comes_first = bool(free) and max(summed) < min(free)
+    parts = (batched, summed, free) if comes_first else (batched, free, summed)
+    sizes = [math.prod(array.shape[axis] for axis in axes) for axes in parts]
+    return jnp.transpose(array, list(itertools.chain(*parts))).reshape(sizes), 1 if comes_first else 2
 
 
 def _as_product(equation: Any, left: jax.Array, right: jax.Array) -> jax.Array:

@@ -24,6 +24,8 @@ RUNS = {
     **{f"formula, chunks of {size}": [*FORMULA, f"--evolution.chunk-size={size}"] for size in (4, 64, 128, 256)},
     "sampled game": ["marl.mfos", "ipd_sampled", *SMALL, "--evolution.chunk-size=4", "--evaluation-trials=2",
                      "--start=screened(candidates=24, trials=2, finalists=9, final_trials=3)"],
+    "matrix": ["marl.mfos", "ipd_in_the_matrix", *SMALL, "--evolution.chunk-size=4", "--evaluation-trials=2",
+               "--meta-steps=2"],
     "cheap talk": ["attacks.act", "cartpole", *ATTACK, "--num-updates=10", "--warm-up-updates=4"],
     "images": ["attacks.act", "breakout", *ATTACK, "--evolution.chunk-size=4",
                "--warm-up.chunk-size=4", "--num-updates=2", "--warm-up-updates=1"],

@@ -352,7 +352,7 @@ def a2c(
     game: Game,
     seat: int = 0,
     *,
-    learning_rate: Scalar | optax.Schedule = 7e-4,
+    learning_rate: Scalar | optax.Schedule = 1e-3,
     gae_lambda: Scalar = 1.0,
     details: OneStepDetails = {"normalize_advantages": False},
     **settings: Any,
