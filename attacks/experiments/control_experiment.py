@@ -83,7 +83,6 @@ class ControlExperiment(AttackExperiment):
         best = max(control.BASELINES, key=lambda name: rewards[name].mean())
         ratio = float(rewards["evolved"].mean() / rewards[best].mean())
         summary: dict[str, Any] = {name: mean_and_error(values) for name, values in returns.items()}
-        summary["difference_from_silent"] = mean_and_error(returns["evolved"] - returns["silent"])
         summary["goal_reward"] = {name: mean_and_error(values) for name, values in rewards.items()}
         summary["goal_reward"] |= {"ratio": ratio, "best_baseline": best}
         return Evaluated(summary, rewards)

@@ -53,9 +53,7 @@ class MessageExperiment(AttackExperiment):
             groups[config.start_name] = groups["evolved"]
         arrays = {f"{name}_{k}": x for name, group in groups.items() for k, x in group._asdict().items()}
         save_whole(context.run.path / VICTIMS_FILE, partial(np.savez, **arrays))
-        summary = compare(groups)
-        difference = summary["evolved"]["difference_from_silent"]
-        return Evaluated(summary | {"difference_from_silent": difference}, groups)
+        return Evaluated(compare(groups), groups)
 
     def conclusion(self, summary: dict[str, Any]) -> str:
         evolved, silent, random = (rounded(summary[name]["mean"], 1) for name in ("evolved", "silent", "random"))

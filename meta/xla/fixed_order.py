@@ -80,7 +80,7 @@ def _is_large(equation: Any) -> bool:
 
 
 def _in_blocks(equation: Any, left: jax.Array, right: jax.Array) -> jax.Array:
-    """A product in pieces that Eigen computes in one thread: rows of `left` with their whole sums, or parts of sums."""
+    """A product in pieces: rows of `left` with whole sums, for one thread, or parts of sums with few terms each."""
     params, out = equation.params, equation.outvars[0].aval
     settings = {name: params[name] for name in ("precision", "preferred_element_type")}
     sums, batched = params["dimension_numbers"]
@@ -107,7 +107,7 @@ def _in_blocks(equation: Any, left: jax.Array, right: jax.Array) -> jax.Array:
         x = jax.lax.dynamic_slice_in_dim(left, first, size, left_sum)
         return product(x, jax.lax.dynamic_slice_in_dim(right, first, size, right_sum))
 
-    size = min(terms, max(BLOCK, SMALL // (rows * columns)))
+    size = max(BLOCK, SMALL // (rows * columns))  # fewer than all terms, because the product is large
     whole, rest = divmod(terms, size)
     total = jax.lax.fori_loop(0, whole, lambda i, total: total + part(i * size, size), start)
     return (total + part(whole * size, rest) if rest else total).reshape(out.shape)

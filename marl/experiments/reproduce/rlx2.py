@@ -317,7 +317,8 @@ def _draw_curves(folder: Path, name: str, configs: dict[str, TrainConfig], paths
     for row, path in paths.items():
         returns = read_returns(path / "metrics.jsonl")
         ends, means = in_parts(returns)
-        draw_mean_and_error(axes, ends * configs[row].total_steps / len(returns), means, COLORS[row], row)
+        if len(ends):
+            draw_mean_and_error(axes, ends * configs[row].total_steps / len(returns), means, COLORS[row], row)
     density = TASKS[name].density
     title = f"Return during training in {_called(name)}, sparse networks with {density:.0%} of the weights"
     note = "higher is better; band: two standard errors between trainings"

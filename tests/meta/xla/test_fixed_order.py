@@ -23,7 +23,8 @@ def drawn(*shape):
 PRODUCTS = {
     "batched": (lambda a, b: jnp.einsum("xbti,xbtj->bxij", a, b), (2, 3, 1000, 32), (2, 3, 1000, 40)),
     "two axes": (lambda a, b: jnp.einsum("stix,stj->xij", a, b), (20, 50, 32, 2), (20, 50, 40)),
-    "whole blocks": (lambda a, b: a @ b, (64, 128), (128, 64)),
+    "whole sums": (lambda a, b: a @ b, (70, 200), (200, 64)),  # four pieces of 18 rows, the last with two of them again
+    "vectors": (lambda a, b: a @ b, (300_000,), (300_000,)),
 }
 
 
@@ -33,7 +34,7 @@ def test_a_product_in_blocks_is_the_product(name):
     a, b = drawn(*left), drawn(*right)
     assert has_large(jax.make_jaxpr(product)(a, b).jaxpr)
     found = in_fixed_order(product)(a, b)
-    exact = product(np.asarray(a, np.float64), np.asarray(b, np.float64)) if name == "whole blocks" else product(a, b)
+    exact = product(np.asarray(a, np.float64), np.asarray(b, np.float64)) if name == "whole sums" else product(a, b)
     np.testing.assert_allclose(found, exact, rtol=1e-4, atol=1e-3)
 
 
@@ -122,6 +123,9 @@ for function, *shapes in (
     (lambda a: (a.sum(), a.sum(0), a.mean(), a.std(), jnp.tanh(a), jnp.exp(a)), (1003, 517)),
     (lambda a, b: a.T @ b, (100_000, 32), (100_000, 32)),
     (lambda a, b: jnp.einsum("bti,btj->bij", a, b), (16, 4096, 16), (16, 4096, 32)),
+    (lambda a, b: a @ b, (1003, 200), (200, 64)),
+    (lambda a, b: jnp.einsum("bij,bjk->bik", a, b), (64, 40, 100), (64, 100, 40)),
+    (lambda a, b: a @ b, (300_000,), (300_000,)),
     (jax.grad(lambda w, x: (jnp.tanh(jnp.tanh(x @ w) @ w) ** 2).mean()), (64, 64), (8192, 64)),
     (conv, (256, 10, 10, 4), (3, 3, 4, 16)),
     (jax.grad(lambda k, x: (conv(x, k) ** 2).sum()), (3, 3, 4, 16), (256, 10, 10, 4)),

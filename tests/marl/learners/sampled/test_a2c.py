@@ -64,7 +64,7 @@ def test_a_step_follows_the_policy_gradient_of_the_paper():
 @pytest.mark.slow
 def test_it_solves_cart_pole_within_its_budget():
     updates = 500_000 // (8 * 5)
-    learner = a2c(CART_POLE, learning_rate=optax.linear_schedule(7e-4, 0.0, updates))
+    learner = a2c(CART_POLE, learning_rate=optax.linear_schedule(1e-3, 0.0, updates))
 
     def run(key):
         history = learn(key, CART_POLE, [learner], num_updates=updates, steps_per_update=5, num_envs=8)
