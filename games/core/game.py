@@ -12,6 +12,7 @@ import numpy as np
 from flax import struct
 
 from games.core import random_bits
+from games.core.branching import where_cheap
 from games.core.modes import in_any_mode
 from games.core.spaces import Discrete, Space, refuse_impossible
 
@@ -45,9 +46,11 @@ class Game:
     Attributes:
       num_agents: the number of players.
       agents: their names, the keys of every dict: agent_0, agent_1, ...
+      costly_reset: True where a reset costs more than a step; on a CPU it is then computed only where a game ends.
     """
 
     num_agents: int = 2
+    costly_reset = False
 
     def __init_subclass__(cls, **settings: Any) -> None:
         super().__init_subclass__(**settings)
@@ -79,8 +82,15 @@ class Game:
     ) -> tuple[Observations, State]:
         """(observations, state) of a new game where the old one is done; of `reset_state`, if one is given."""
         del observations  # computed again from the chosen state: cheaper than to compute both and to choose then
-        new_state = self.reset(key)[1] if reset_state is None else reset_state
-        state = jax.tree.map(lambda new, old: jnp.where(dones["__all__"], new, old), new_state, state)
+
+        def begin(key: jax.Array, state: State) -> State:
+            return self.reset(key)[1] if reset_state is None else reset_state
+
+        done = dones["__all__"]
+        if self.costly_reset:
+            state = where_cheap(done, begin, lambda key, state: state, key, state)
+        else:
+            state = jax.tree.map(lambda new, old: jnp.where(done, new, old), begin(key, state), state)
         return self.get_obs(state), state
 
     def step(self, key: jax.Array, state: State, actions: Actions, reset_state: State | None = None) -> Step[State]:

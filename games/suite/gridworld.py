@@ -12,8 +12,7 @@ from flax import struct
 
 from configs import shown
 from games.core import checks
-from games.core.branching import where_cheap
-from games.core.game import Actions, Dones, Game, Infos, Observations, Scalar, static
+from games.core.game import Actions, Game, Infos, Observations, Scalar, static
 from games.core.spaces import Box, Discrete
 from games.toolbox import grid
 
@@ -44,6 +43,7 @@ class Gridworld(Game):
     view_size: int = static(7)
     episode_length: Scalar = 1000
 
+    costly_reset = True  # players are put onto the grid one after another
     letters = ".#P"  # of a layout
     actions = 7  # their number: those of `Grid.move`, and the game's own behind them
 
@@ -91,16 +91,6 @@ class Gridworld(Game):
     def _held(self, state: Any) -> jax.Array | None:
         """Numbers `[n, k]` that each player sees of itself, the same in all cells, in the last channels."""
         return None
-
-    def auto_reset(
-        self, key: jax.Array, observations: Observations, state: Any, dones: Dones, reset_state: Any = None
-    ) -> tuple[Observations, Any]:
-        # Players are put onto the grid one after another, which costs more than a step.
-        def begin(key: jax.Array, state: Any) -> Any:
-            return self.reset(key)[1] if reset_state is None else reset_state
-
-        state = where_cheap(dones["__all__"], begin, lambda key, state: state, key, state)
-        return self.get_obs(state), state
 
     def get_obs(self, state: Any) -> Observations:
         present, things = self._present(state), self._things(state)

@@ -108,6 +108,8 @@ class InTheMatrix(Game):
     freeze_steps: Scalar = 5
     episode_length: Scalar = 152
 
+    costly_reset = True  # resources and players are put onto the grid one after another
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "payoffs", checks.table("payoffs", self.payoffs))
         shape = np.shape(self.payoffs)[-3:]  # without the axes of games that are stacked for vmap
