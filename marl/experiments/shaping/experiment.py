@@ -239,7 +239,8 @@ class Shaping(Experiment[Evolved, Results]):
             context.stages.begin(TRAINING)
             progress(generation, metrics, seconds)
 
-        context.stages.begin(self.start.stage or TRAINING)
+        goes_on = any(context.run.path.glob("checkpoints/*"))
+        context.stages.begin(TRAINING if goes_on else self.start.stage or TRAINING)
         with progress:
             before = progress.before(self.start.describe)
             return self.train_shapers(self.keys, store=context.run, report=show, before=before)

@@ -125,6 +125,7 @@ def test_a_start_is_screened_once_and_a_resumed_run_ends_as_an_unbroken_one(with
     resumed = within("--resume", "run", cwd=tmp_path)
     assert resumed.returncode == 0, resumed.stderr
     assert "tried" not in resumed.stdout
+    assert re.search(r"stage 2 of \d: training", resumed.stdout)
     assert (summary(tmp_path / "run"), rows(tmp_path / "run")) == before
     other = within("ipd", *SMALL, "--start=random", "--out", "other", cwd=tmp_path)
     assert other.returncode == 0, other.stderr
