@@ -49,6 +49,7 @@ COUNTED_TITLES = {
     "own_coin": "Share of own coins while the opponent learns",
     "cooperation": "Share of cooperation while the opponent learns",
 }
+WITH_ERRORS = 8  # agents of a table whose cells have room for errors, at most
 STYLES = ((SHAPER, "-"), (OPPONENT, "--"))  # of the shaper and of the opponent
 
 
@@ -196,7 +197,7 @@ def draw_crossplay(
       values: the row's, `[agents, agents]`; NaN where there is none.
       errors: of the values, `[agents, agents]`.
       label: what the values are.
-      caption: what the errors are over.
+      caption: what the errors are over, where they are shown.
       file: the figure's name.
 
     Returns:
@@ -220,12 +221,12 @@ def draw_crossplay(
     for at, value in np.ndenumerate(values):
         if np.isfinite(value) and number <= 24:
             texts[at] = f"{round(value, digits) + 0.0:.{digits}f}"  # no minus before a zero
-            if errors is not None and number <= 8 and np.isfinite(errors[at]):
+            if errors is not None and number <= WITH_ERRORS and np.isfinite(errors[at]):
                 texts[at] += f"\n±{errors[at]:.{digits}f}"
     write_cells(axes, image, texts, side / number, size)  # type: ignore[arg-type]
     draw_scale(figure, image, axes, label)
     title = f"All pairs in {game.replace('_', ' ')}: the {label}"
-    return save_figure(figure, folder / file, title, caption)
+    return save_figure(figure, folder / file, title, caption if number <= WITH_ERRORS else "")
 
 
 def draw_polygon(
