@@ -77,8 +77,11 @@ def test_profiles_of_many_methods_are_told_apart(drawn, tmp_path):
 @pytest.mark.parametrize("number", [3, 12, 23, 40])
 def test_a_table_of_many_agents_fits_a_page_in_readable_letters(drawn, tmp_path, number):
     names = [f"ppo(learning_rate=0.{i:02}, hidden=[64, 64], epochs=4)" for i in range(number)]
-    figures.draw_crossplay(tmp_path, "ipd", names, -3 * np.random.default_rng(0).random((number, number)))
+    values = -3 * np.random.default_rng(0).random((number, number))
+    figures.draw_crossplay(tmp_path, "ipd", names, values, values + 3, caption="± over trials")
     (axes, _), figure = drawn[0].axes, drawn[0]
+    has_errors = any("±" in text.get_text() for text in axes.texts)
+    assert has_errors == ("± over trials" in figure.get_suptitle()) == (number == 3)
     figure.draw_without_rendering()
     assert figure.get_figwidth() <= 8.3  # inches: a page of A4
     words = [*axes.texts, *axes.get_xticklabels(), *axes.get_yticklabels()]
