@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import field
+from itertools import pairwise
 from typing import Any, Literal
 
 import configs
@@ -44,6 +45,9 @@ class DiscoveryConfig(configs.CommandConfig):
     """A ppo with settings in brackets, from which the search begins; of several players each."""
     total_steps: int = 20_480
     """Environment steps of a training."""
+    lengths: tuple[int, ...] = (1,)
+    """Lengths of the search's trainings, in total_steps, rising from 1: a game with each of them is a task, so that a
+    drift that sees the time can learn to scale with the length."""
     num_envs: int = 4
     """Environments that a learner plays at once."""
     steps_per_update: int = 128
@@ -85,6 +89,9 @@ class DiscoveryConfig(configs.CommandConfig):
         words = f"at least num_envs times steps_per_update, {least}, and at most {configs.MOST} times,"
         fits = lambda x: 1 <= x // least <= configs.MOST // self.longer  # noqa: E731
         configs.check(self, words, fits, "total_steps")
+        most = configs.MOST // self.num_updates
+        rising = lambda x: x[:1] == (1,) and all(a < b for a, b in pairwise(x)) and x[-1] <= most  # noqa: E731
+        configs.check(self, f"whole numbers that rise from 1 to at most {most:,}", rising, "lengths")
         if not self.environments:
             raise ValueError("environments: got none; at least one game is needed")
         starts = ("auto", "ppo", "zero") if self.kind == "drift" else ("auto", "l2", "zero")
@@ -126,7 +133,7 @@ class DiscoveryConfig(configs.CommandConfig):
     def steps_of_a_generation(self) -> int:
         """Environment steps of all candidates of all searches."""
         own = self.evolution.population_size * self.trials * self.searches * len(self.environments)
-        return own * self.num_updates * self.num_envs * self.steps_per_update
+        return own * sum(self.lengths) * self.num_updates * self.num_envs * self.steps_per_update
 
     @property
     def searched(self) -> int:
@@ -135,18 +142,24 @@ class DiscoveryConfig(configs.CommandConfig):
         return self.searches * self.trials * sum(one.generations * one.population_size for one in stages)
 
     @property
+    def unseen_length(self) -> int:
+        """`longer`, or 0 if the evaluation has no such trainings beside those of the search."""
+        return 0 if self.longer in self.lengths else self.longer
+
+    @property
     def num_trainings(self) -> float:
         """Trainings in each game that a run takes in all, by their length; unseen games count as those seen."""
         seeds = self.searches * self.evaluation_trials
         arms = 3 + len(known(self.kind, self.learner))
         wider = self.wider**2 if self.wider > 1 else 0  # of large layers; of small ones it is less
-        elsewhere = (self.longer if self.longer > 1 else 0) + wider + len(self.unseen) / len(self.environments)
-        return self.searched + seeds * (arms * (1 + elsewhere) + len(CONTROLS))
+        elsewhere = self.unseen_length + wider + len(self.unseen) / len(self.environments)
+        return sum(self.lengths) * (self.searched + seeds * (arms + len(CONTROLS))) + seeds * arms * elsewhere
 
     @property
     def programs(self) -> float:
         """Programs that are compiled for each game: three stages, and four for each kind of fresh training."""
-        return 3 + 4 * (1 + (self.longer > 1) + (self.wider > 1) + len(self.unseen) / len(self.environments))
+        elsewhere = (self.unseen_length > 0) + (self.wider > 1) + len(self.unseen) / len(self.environments)
+        return 3 + 4 * (len(self.lengths) + elsewhere)
 
     @property
     def form(self) -> Form:
@@ -158,9 +171,10 @@ class DiscoveryConfig(configs.CommandConfig):
         """The config for a cluster."""
         return dataclasses.replace(self, tuning=self.tuning.in_chunks(), evolution=self.evolution.in_chunks())
 
-    def arena(self, spec: str) -> Arena:
-        """A game by its name, and the length of a training."""
-        return Arena(spec, make_game(spec), self.num_updates, self.steps_per_update, self.num_envs)
+    def arena(self, spec: str, length: int = 1) -> Arena:
+        """A game by its name, and the length of a training in `total_steps`."""
+        name = spec if length == 1 else f"{spec}, {length} times as long"
+        return Arena(name, make_game(spec), length * self.num_updates, self.steps_per_update, self.num_envs)
 
 
 def config_of(first: str) -> DiscoveryConfig:

@@ -100,7 +100,8 @@ class Discovery(Experiment[Trained, Found]):
         arenas = {spec: config.arena(spec) for spec in (*config.environments, *config.unseen)}
         _check(config, arenas)
         self.keys = of_seeds(config.seed, config.searches)
-        seen, spec = [arenas[name] for name in config.environments], config.learner
+        seen = [config.arena(name, length) for name in config.environments for length in config.lengths]
+        spec, shortest = config.learner, [arenas[name] for name in config.environments]
         self.known, tuning, found = known(config.kind, spec), tuned(config.kind, spec), evolved(self.form, spec)
         self.make_tuning = partial(discovery_trial, seen, spec, tuning)
         self.make_search = partial(discovery_trial, seen, spec, found)
@@ -115,12 +116,11 @@ class Discovery(Experiment[Trained, Found]):
 
         usual = [name for name in settings if name not in CONTROLS]
         self.places = {arena.name: arms(arena, spec, list(settings)) for arena in seen}
-        if config.longer > 1:
-            for arena in seen:
-                longer = arena._replace(num_updates=config.longer * config.num_updates)
-                self.places[f"{arena.name}, {config.longer} times as long"] = arms(longer, spec, usual)
+        if length := config.unseen_length:
+            longer = [config.arena(name, length) for name in config.environments]
+            self.places |= {arena.name: arms(arena, spec, usual) for arena in longer}
         if config.wider > 1:
-            for arena in seen:
+            for arena in shortest:
                 wide = arms(arena, config.wider_learner, usual)
                 self.places[f"{arena.name}, {config.wider} times as wide"] = wide
         unseen = (arena for name, arena in arenas.items() if name not in config.environments)
@@ -138,11 +138,12 @@ class Discovery(Experiment[Trained, Found]):
     def print_header(self, console: Console) -> None:
         config = self.config
         several = f", {config.searches} independent runs" if config.searches > 1 else ""
+        steps = " and ".join(f"{length * config.total_steps:,}" for length in config.lengths)
         say(
             console,
             f"{config.kind} in {' and '.join(config.environments)}, for {config.learner}{several}\n"
             f"{config.tuning.generations} generations of tuning, {config.evolution.generations} more, and as many with "
-            f"an objective\n{many(config.searched, 'training')} of {config.total_steps:,} environment steps in "
+            f"an objective\n{many(config.searched, 'training')} of {steps} environment steps in "
             f"{many(len(config.environments), 'game')}, then "
             f"{many(config.evaluation_trials, 'fresh one')} of each kind",
         )
@@ -151,7 +152,8 @@ class Discovery(Experiment[Trained, Found]):
         config = self.config
         tuning = config.steps_of_a_generation / config.evolution.population_size * config.tuning.population_size
         search = config.evolution.generations * config.steps_of_a_generation
-        fresh = (config.num_trainings - config.searched) * config.total_steps * len(config.environments)
+        fresh = config.num_trainings - sum(config.lengths) * config.searched
+        fresh *= config.total_steps * len(config.environments)
         return {TUNING: config.tuning.generations * tuning, TUNED: search, SEARCH: search, FRESH: fresh}
 
     def train(self, context: Context) -> Trained:
@@ -225,7 +227,7 @@ class Discovery(Experiment[Trained, Found]):
         config, path, console = self.config, context.run.path / UNITS, context.console
         if not path.is_file():
             alone = len(self.measured) == 1
-            words = f"{many(PLAIN_SEEDS, 'training')} of PPO as it is, in each of {many(len(self.measured), 'game')}"
+            words = f"{many(PLAIN_SEEDS, 'training')} of PPO as it is, in each of {many(len(self.measured), 'task')}"
             say(console, "measuring the speed of this machine" if alone else words)
             keys = jax.random.split(jax.random.fold_in(jax.random.key(config.seed), DiscoveryBranch.UNIT), PLAIN_SEEDS)
             start, found, seconds = first_scales(config.kind), [], 0.0
@@ -236,14 +238,14 @@ class Discovery(Experiment[Trained, Found]):
                     (still,), _, _ = fresh_trainings([keys], self.places[name]["still"], [self._still(start)])
                     unit = max(unit, abs(zero - float(still.score.mean())))
                 found.append((zero, unit))
-                seconds += (
-                    config.programs * compiling + config.num_trainings / PLAIN_SEEDS * playing / self.measured_share
-                )
+                if name in config.environments:  # the shortest length, in which the work is counted
+                    trainings = config.num_trainings / PLAIN_SEEDS
+                    seconds += config.programs * compiling + trainings * playing / self.measured_share
             say(console, f"this will take about {duration(seconds)} on this machine")
             values = [(0.0, 1.0)] if alone else found
-            context.run.write(UNITS, json.dumps(dict(zip(config.environments, values, strict=True))) + "\n")
+            context.run.write(UNITS, json.dumps(dict(zip(self.measured, values, strict=True))) + "\n")
         read: dict[str, tuple[float, float]] = json.loads(path.read_text(encoding="utf-8"))
-        return [read[name] for name in config.environments]
+        return [read[name] for name in self.measured]
 
     def _still(self, scales: dict[str, jax.Array]) -> dict[str, jax.Array]:
         """Scales without learning."""
@@ -290,7 +292,7 @@ class Discovery(Experiment[Trained, Found]):
                 played |= {arm: [next(found) for _ in each] for arm, each in own.items()}
             trainings[name] = {arm: played[arm] for arm in trials}
         both, beside = _each({arm: parameters[arm] for arm in ("evolved", "tuned")}), {}
-        summary = compare(trainings, config.environments, trained.units)
+        summary = compare(trainings, list(self.measured), trained.units)
         for name, trial in self.beside.items():
             say(console, f"{fresh} in {name}: evolved beside tuned PPO")
             beside[name] = compare_seats(fresh_trainings(keys, trial, both)[0])
@@ -376,7 +378,7 @@ def _check(config: DiscoveryConfig, arenas: dict[str, Arena]) -> None:
     check_bytes(
         "evaluation_trials",
         config.evaluation_trials,
-        8.0 * config.evaluation_trials * config.longer * config.num_updates,
+        8.0 * config.evaluation_trials * max(config.longer, *config.lengths) * config.num_updates,
     )
 
 

@@ -1,5 +1,6 @@
 """`python -m marl.discover`: its files and its config."""
 
+import dataclasses
 import json
 import re
 
@@ -84,6 +85,22 @@ def test_a_run_leaves_a_summary_figures_and_a_learner_of_any_game(discover, with
 
 
 @nightly
+def test_a_drift_that_sees_the_time_is_searched_over_two_lengths(discover):
+    lengths = ("--timed", "--lengths", "1", "2", "--unseen", "--longer=2", "--wider=1", "--evolution.generations=1")
+    folder, shown = discover("drift", GAME, *TINY, *lengths, "--out=timed")
+    summary = json.loads((folder / "timed" / "summary.json").read_text())
+    long = f"{GAME}, 2 times as long"
+    assert list(summary["environments"]) == [GAME, long]
+    assert summary["transfer"] == {}
+    assert "of 64 and 128 environment steps" in shown
+    units = json.loads((folder / "timed" / "units.json").read_text())
+    for arm, whole in (("evolved", "evolved"), ("tuned", "tuned_baseline")):
+        parts = [(summary["environments"][name][arm]["mean"] - zero) / unit for name, (zero, unit) in units.items()]
+        assert summary[whole]["mean"] == pytest.approx(np.mean(parts), abs=1e-4)
+    assert load_objective(str(folder / "timed"))[0].timed
+
+
+@nightly
 def test_a_distance_of_values_for_two_players_and_beside_one_without_it(discover):
     games = ("--environments", PAIR, "--unseen", "--longer=1", "--wider=3", "--out=value", "--evolution.generations=1")
     tiny = (word.replace("hidden=[4]", "hidden=[4], clip=0.3") for word in TINY)
@@ -125,6 +142,17 @@ def test_wider_learners_have_as_many_layers(given, wide):
     assert found.get("network", "") in ("", "convolutional()", "recurrent(memory=8)")
 
 
+def test_work_counts_the_updates_of_all_lengths():
+    """Two lengths are as much work as two games of the mean length."""
+    sizes = {"environments": ("CartPole-v1",), "unseen": (), "wider": 1, "total_steps": 20_480}
+    several = DiscoveryConfig(**sizes, lengths=(1, 3), longer=3)
+    games = DiscoveryConfig(**sizes | {"environments": ("CartPole-v1", "Acrobot-v1")}, longer=1)
+    assert several.steps_of_a_generation == 2 * games.steps_of_a_generation == 64 * 4 * 20_480
+    assert several.num_trainings == 4 * games.num_trainings
+    beside = dataclasses.replace(several, longer=5)
+    assert beside.num_trainings - several.num_trainings == 5 * 4 * 256  # of four objectives
+
+
 def test_the_shape_of_l2_by_hand():
     """Parameters of the L2 distance itself give its shape."""
     found = figures.shape_of(Form("value_loss", "l2", 3), {"w1": np.ones(3), "b1": np.zeros(3), "w2": np.zeros(3)})
@@ -139,6 +167,8 @@ REFUSED = {
     "no clip": ({"learner": "ppo(max_gradient_norm=None)"}, "max_gradient_norm: got None; a number above 0"),
     "steps": ({"total_steps": 100}, "total_steps: got 100; at least num_envs times steps_per_update, 512"),
     "none": ({"environments": ()}, "environments: got none"),
+    "lengths": ({"lengths": (2, 4)}, "lengths: got (2, 4); whole numbers that rise from 1 to at most"),
+    "falling lengths": ({"lengths": (1, 4, 2)}, "lengths: got (1, 4, 2); whole numbers that rise from 1"),
 }
 
 
