@@ -103,7 +103,8 @@ def evolve(
 
     Raises:
       ValueError: if the trial has a metric of a name that is among these, or `generation`; for a number of trials that
-        is no whole number of at least 1; for `numbers` of other settings or another length.
+        is no whole number of at least 1; for another name in `together`; for `numbers` of other settings, of another
+        length, or that `Evolution` refuses.
       NonFiniteFitness: if a whole generation has no finite fitness. What was saved before stays.
 
     Example:
@@ -123,7 +124,9 @@ def evolve(
     started = time.perf_counter()
     shapes = jax.eval_shape(init, key if key.ndim == 0 else key[0])
     vector, unravel = ravel_pytree(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
-    own = _numbers_of_runs(numbers or {}, key)
+    if together not in ("all", "run", "trial"):
+        raise ValueError(f"together: got {shown(together)}; one of all, run, trial is needed")
+    own = _numbers_of_runs(evolution, numbers or {}, key)
     made = make_strategy(evolution, vector.size)
     noise: LowRankNoise | None = None
 
@@ -232,11 +235,11 @@ def _run_to_fit(
     return run(share) if evolution.chunk_size or evaluator.cluster else largest_that_fits(run, share)
 
 
-def _numbers_of_runs(numbers: Mapping[str, Any], key: jax.Array) -> dict[str, jax.Array]:
+def _numbers_of_runs(evolution: Evolution, numbers: Mapping[str, Any], key: jax.Array) -> dict[str, jax.Array]:
     """The settings that differ between runs, `[K]` each.
 
     Raises:
-      ValueError: for another setting, or another shape.
+      ValueError: for another setting, another shape, or a number that `evolution` refuses.
     """
     found = {}
     for name, values in numbers.items():
@@ -246,6 +249,9 @@ def _numbers_of_runs(numbers: Mapping[str, Any], key: jax.Array) -> dict[str, ja
         if key.ndim != 1 or found[name].shape != key.shape:
             needed = f"one number for each of {len(key)} keys" if key.ndim else "an array of keys"
             raise ValueError(f"numbers: got {name} of shape {found[name].shape}; {needed} is needed")
+        for extreme in (np.min, np.max):  # NaN is both
+            changed: dict[str, Any] = {name: float(extreme(found[name]))}
+            dataclasses.replace(evolution, **changed)
     return found
 
 

@@ -13,7 +13,7 @@ from jax.flatten_util import ravel_pytree
 
 from configs import LARGEST, shown
 from meta.evolution import Outcome, check_call, checked_outcome
-from meta.loop import Report, compiler_options, iterate
+from meta.loop import NonFiniteFitness, Report, compiler_options, iterate
 from meta.run_keys import RunBranch
 from meta.xla.backend import local_devices, platform
 from meta.xla.devices import in_chunks
@@ -72,7 +72,7 @@ def screen(
       context: third argument of all trials of a search, a pytree; `[K, ...]` of K searches. None for trials without.
       candidates: how many are tried; a multiple of 512 if they are more.
       trials: of each of them, of which the best or the mean counts.
-      finalists: how many of them are tried again.
+      finalists: how many of them are tried again, 512 at most.
       final_trials: of each of these, of which the best third or the mean counts.
       sigma: standard deviation of the noise that is added to the parameters in these, other noise in each.
       largest_factor: upper bound of the random factors.
@@ -88,6 +88,7 @@ def screen(
       TypeError: for a `trial` or an `init` that is no function, or a trial that returns no `Outcome`.
       ValueError: for more finalists than candidates, candidates that are no such multiple, a context of another length
         than the keys, another name in `judged_by`, or numbers that are none or out of range.
+      NonFiniteFitness: if no finalist has a finite fitness.
 
     Example:
       >>> import jax, jax.numpy as jnp, meta
@@ -108,11 +109,10 @@ def screen(
     if judged_by not in ("best", "mean"):
         raise ValueError(f"judged_by: got {shown(judged_by)}; best or mean is needed")
     batch = min(BATCH, candidates)
-    if not 1 <= finalists <= batch or candidates % batch:
-        raise ValueError(
-            f"candidates: got {candidates}, with {finalists} finalists; at least as many, and a multiple of {BATCH} if "
-            "they are more than that, are needed"
-        )
+    if finalists > batch:
+        raise ValueError(f"finalists: got {finalists}; at most {batch} of {candidates} candidates are needed")
+    if candidates % batch:
+        raise ValueError(f"candidates: got {candidates}; a multiple of {BATCH}, or fewer, are needed")
 
     told = () if context is None else (context,)
 
@@ -162,7 +162,10 @@ def screen(
     found = iterate(step, none_yet, key, candidates // batch, report=report, advice=advice)
     last = jax.jit(lambda key, state: over_runs(choose, key, state, *told), compiler_options=compiler_options())
     # Through the host, because the two programs and the caller may have the members on other devices.
-    return jax.tree.map(np.asarray, last(key, jax.tree.map(np.asarray, found.state)))
+    chosen: Screened = jax.tree.map(np.asarray, last(key, jax.tree.map(np.asarray, found.state)))
+    if not np.isfinite(chosen.best_third).all():
+        raise NonFiniteFitness("screening: the fitness of all finalists is not finite; another trial or init is needed")
+    return chosen
 
 
 def num_together(candidates: int, finalists: int) -> tuple[int, int]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import operator
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +27,11 @@ TRACEABLE = ("sigma", "learning_rate", "sigma_end", "learning_rate_end")
 CHUNKS = 16  # of a population on a cluster, where nothing is said of their size
 NUM_STEIN_PARTICLES = 4  # search distributions of the two Stein variational strategies, which need several
 
+Fall = Literal["cosine", "exponential"]
+Sharing = Literal["generation", "pair"]
 FitnessShaping = Literal["default", "centered_rank", "standardize", "normalize", "identity"]
+Noise = Literal["full", "low_rank"]
+CHOICES = {"fall": Fall, "shared_trials": Sharing, "fitness_shaping": FitnessShaping, "noise": Noise}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,10 +65,10 @@ class Evolution(configs.Part):
     learning_rate: float = 0.05
     learning_rate_end: float = 0.0
     sigma_end: float = 0.1
-    fall: Literal["cosine", "exponential"] = "cosine"
-    shared_trials: Literal["generation", "pair"] = "generation"
+    fall: Fall = "cosine"
+    shared_trials: Sharing = "generation"
     fitness_shaping: FitnessShaping = "default"
-    noise: Literal["full", "low_rank"] = "full"
+    noise: Noise = "full"
     rank: int = 1
     weight_decay: float = 0.0
     chunk_size: int = 0
@@ -71,7 +76,11 @@ class Evolution(configs.Part):
 
     def __post_init__(self) -> None:
         check = partial(configs.check, self, prefix="evolution.")
-        check(f"a whole number from 1 to {MOST}", lambda x: 1 <= x <= MOST, "population_size", "generations", "rank")
+        check("a name", lambda x: isinstance(x, str), "strategy")
+        for name, kind in CHOICES.items():
+            check(f"one of {', '.join(get_args(kind))}", get_args(kind).__contains__, name)
+        fits = lambda x: 1 <= operator.index(x) <= MOST  # noqa: E731
+        check(f"a whole number from 1 to {MOST}", fits, "population_size", "generations", "rank")
         check("a number above 0", lambda x: 0 < x <= LARGEST, "sigma", "learning_rate")
         check("a fraction from 0 to 1", lambda x: 0 <= x <= 1, "learning_rate_end", "sigma_end")
         check("a number of at least 0", lambda x: 0 <= x <= LARGEST, "checkpoint_seconds", "weight_decay")
@@ -79,17 +88,15 @@ class Evolution(configs.Part):
             words = "a fraction above 0, where both fall by a factor,"
             check(words, lambda x: x > 0, "learning_rate_end", "sigma_end")
         size = self.population_size
-        check(f"a whole number from 0 to population_size, {size},", lambda x: 0 <= x <= size, "chunk_size")
+        fits = lambda x: 0 <= operator.index(x) <= size  # noqa: E731
+        check(f"a whole number from 0 to population_size, {size},", fits, "chunk_size")
         if self.shared_trials == "pair":
             check("an even number, for shared_trials pair,", lambda x: x % 2 == 0, "population_size")
             words = f"one of {', '.join(MIRRORED)}, for shared_trials pair,"
             check(words, lambda x: x.lower() in MIRRORED, "strategy")
-        check("full or low_rank", lambda x: x in ("full", "low_rank"), "noise")
         if self.noise == "low_rank":
             check("open_es, for noise low_rank,", lambda x: x.lower() == "open_es", "strategy")
             check("0, for noise low_rank,", lambda x: x == 0, "weight_decay")
-        if not isinstance(self.strategy, str):
-            raise ValueError(f"evolution.strategy: got {configs.shown(self.strategy)}; a name is needed")
         if configs.has_defaults(self):
             return
         try:
@@ -139,8 +146,8 @@ def _falling(evolution: Evolution, first: Any, end: Any) -> optax.Schedule:
     """From `first` to the fraction `end` of it over the generations."""
     import optax
 
-    if evolution.fall == "exponential":
-        return optax.exponential_decay(first, evolution.generations, end)
+    if evolution.fall == "exponential":  # optax's asks whether `end` is 0, which may be traced here
+        return lambda count: first * end ** (count / evolution.generations)
     return optax.cosine_decay_schedule(first, evolution.generations, alpha=end)
 
 

@@ -14,7 +14,8 @@ def lazy_cond(predicate: jax.Array, then: Callable[..., Any], otherwise: Callabl
     """`jax.lax.cond` that under `vmap` computes the expensive branch only if some member takes it.
 
     A `cond` whose predicate is batched becomes a choice between two results that are both computed, for every member
-    of the batch, at every step. This one computes `then` only where some member wants it.
+    of the batch, at every step. This one computes `then` only where some member wants it. It has no reverse-mode
+    derivative.
 
     Args:
       predicate: `[]`.

@@ -97,7 +97,7 @@ def _metrics(rewards: jax.Array, done: jax.Array, infos: dict[str, jax.Array]) -
     when = per_episode(positive * time[:, None]) / jnp.maximum(number, 1)
     sustainability = when.sum(1) / jnp.maximum((number > 0).sum(1), 1)
     away = infos.get("away")
-    peace = None if away is None else weights @ (n - per_episode(away).sum(1) / length)
+    peace = None if away is None else weights @ (n - per_episode(away.astype(jnp.float32)).sum(1) / length)
     return SocialMetrics(
         weights @ (returns.sum(1) / length),
         weights @ equality,

@@ -42,7 +42,8 @@ def split(key: jax.Array, num: int = 2) -> jax.Array:
         keys = jnp.stack([jnp.stack(_threefry(data, i)) for i in range(num)])
     else:
         keys = jnp.stack(_threefry(data, jnp.arange(num)), -1)
-    return jax.random.wrap_key_data(keys) if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else keys
+    typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    return jax.random.wrap_key_data(keys, impl="threefry2x32") if typed else keys
 
 
 def unrolled(key: jax.Array) -> jax.Array:

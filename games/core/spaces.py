@@ -106,10 +106,16 @@ class Box:
             raise ValueError(f"image: got the shape {self.shape}; [height, width, channels] is needed")
 
     def sample(self, key: jax.Array) -> jax.Array:
-        """A uniform draw between finite bounds, a normal draw where both are infinite, else the bound +- Exp(1)."""
+        """A uniform draw between finite bounds, a normal draw where both are infinite, else the bound +- Exp(1).
+
+        Integers are uniform, and infinite bounds are those of `int`, whose greatest number is never drawn.
+        """
         low, high = (jnp.broadcast_to(jnp.asarray(bound), self.shape) for bound in (self.low, self.high))
         if jnp.issubdtype(self.dtype, jnp.integer):
-            return jax.random.randint(key, self.shape, low.astype(int), high.astype(int) + 1, self.dtype)
+            limits = jnp.iinfo(jax.dtypes.canonicalize_dtype(int))
+            low = jnp.where(low <= limits.min, limits.min, low.astype(int))
+            high = jnp.where(high >= limits.max, limits.max - 1, high.astype(int))
+            return jax.random.randint(key, self.shape, low, high + 1, self.dtype)
         below, above = jnp.isfinite(low), jnp.isfinite(high)
         low, high = jnp.where(below, low, 0), jnp.where(above, high, 0)
         inside = jax.random.uniform(key, self.shape, self.dtype, low, jnp.where(above, high, low + 1))
@@ -160,6 +166,8 @@ def refuse_impossible(field: str, action: Any, space: Space) -> None:
     """
     array = np.asarray(action)
     fits = array.dtype.kind in "biuf" and not np.isnan(array).any()
+    if isinstance(space, MultiDiscrete):
+        fits = fits and array.shape == space.shape
     if fits and not isinstance(space, Box):
         low, high = bounds(space)
         fits = bool(((array >= low) & (array <= high) & (array == np.floor(array))).all())

@@ -51,8 +51,7 @@ def evaluate(
       [8.0, 8.0]
     """
     check_key(key)
-    for name, number in (("num_episodes", num_episodes), ("num_steps", num_steps), ("num_envs", num_envs or 1)):
-        check_number(name, number)
+    _check_sizes(num_episodes, num_steps, num_envs)
     check_game(game)
     check_state(learner, state)
     num_envs = num_envs or num_episodes
@@ -63,6 +62,12 @@ def evaluate(
         )
     sizes = {"num_episodes": num_episodes, "num_steps": num_steps, "num_envs": num_envs}
     return _play(key, game, [learner], [state], **sizes).returns[:, 0]
+
+
+def _check_sizes(num_episodes: int, num_steps: int, num_envs: int | None) -> None:
+    sizes = {"num_episodes": num_episodes, "num_steps": num_steps, "num_envs": 1 if num_envs is None else num_envs}
+    for name, number in sizes.items():
+        check_number(name, number)
 
 
 class TeamEvaluation(NamedTuple):
@@ -102,7 +107,8 @@ def evaluate_team(
       num_envs: as of `evaluate`.
 
     Raises:
-      ValueError: as `learn` for the learners, or if `num_envs` does not divide the number of episodes.
+      ValueError: as `learn` for the learners, for another number of states, or if `num_envs` does not divide the
+        number of episodes.
 
     Example:
       >>> import games, jax, marl
@@ -114,9 +120,10 @@ def evaluate_team(
       ((3, 2), (3, 2))
     """
     check_key(key)
-    for name, number in (("num_episodes", num_episodes), ("num_steps", num_steps), ("num_envs", num_envs or 1)):
-        check_number(name, number)
+    _check_sizes(num_episodes, num_steps, num_envs)
     check_learners(game, learners)
+    if len(states) != len(learners):
+        raise ValueError(f"states: got {len(states)}; {len(learners)}, one for each learner, are needed")
     for learner, state in zip(learners, states, strict=True):
         check_state(learner, state)
     if num_episodes % (num_envs or num_episodes):
@@ -154,7 +161,10 @@ def _play(
         ends = dones["__all__"]
         found = jax.tree.map(lambda x, now: x + jnp.where(going[:, None], now, 0.0), found, (by_seat, counts))
         measured = {name: counts[name] for name in ("away", "bare_reward") if name in counts}
-        kept = rewards, {"__all__": ends & going}, measured  # the steps after the first end are of no whole episode
+        # The steps after the first end are of no whole episode, and may be anything.
+        rewards = {agent: jnp.where(going, x, 0.0) for agent, x in rewards.items()}
+        measured = {name: jnp.where(going[:, None], x, 0) for name, x in measured.items()}
+        kept = rewards, {"__all__": ends & going}, measured
         return (observations, game_state, [memory for _, memory in acted], found, going & ~ends), kept
 
     def play(key: jax.Array) -> TeamEvaluation:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
+import sysconfig
 import threading
 import types
 from collections.abc import Callable, Hashable
@@ -14,6 +16,7 @@ import numpy as np
 
 LARGEST = 2**20  # bytes of an array that is compared by its contents
 MOST = 16  # programs
+_INSTALLED = sysconfig.get_path("purelib"), sysconfig.get_path("platlib")
 
 _LOCK = threading.Lock()
 _programs: dict[Hashable, Any] = {}
@@ -56,8 +59,10 @@ class _Identity:
 def fingerprint(value: Any) -> Hashable:
     """A hashable stand-in for a value: equal stand-ins mean equal computations.
 
-    Functions are compared by their code, defaults and closures, arrays and containers by their contents, dataclasses by
-    their fields, everything else that is no plain value by identity.
+    Functions are compared by their code, defaults, closures and the globals that they read, arrays and containers by
+    their contents, dataclasses by their attributes. Everything else that is no plain value is compared by identity, as
+    in `jax.jit`: functions of other modules that a function names, arrays of more than `LARGEST` bytes, and objects,
+    which may therefore not be changed in place.
 
     Raises:
       _Traced: if the value holds a tracer.
@@ -90,7 +95,8 @@ def _of_parts(value: Any, seen: dict[int, int]) -> Hashable:
                 cells.append(cell.cell_contents)
             except ValueError:  # not filled yet
                 cells.append(None)
-        return "function", value.__code__, each(cells), each([value.__defaults__, value.__kwdefaults__])
+        defaults = each([value.__defaults__, value.__kwdefaults__])
+        return "function", value.__code__, each(cells), defaults, _globals_of(value, seen)
     if isinstance(value, types.MethodType):
         return "method", each([value.__func__, value.__self__])
     if isinstance(value, functools.partial):
@@ -106,5 +112,28 @@ def _of_parts(value: Any, seen: dict[int, int]) -> Hashable:
     if isinstance(value, dict):
         return type(value), each(value), each(value.values())
     if dataclasses.is_dataclass(value):
-        return type(value), each(getattr(value, field.name, None) for field in dataclasses.fields(value))
+        fields = each(getattr(value, field.name, None) for field in dataclasses.fields(value))
+        of_subclass = "__dataclass_fields__" not in vars(type(value))  # which may have attributes that are no fields
+        return type(value), fields, _of(getattr(value, "__dict__", None), seen) if of_subclass else None
     return _Identity(value)
+
+
+def _globals_of(function: types.FunctionType, seen: dict[int, int]) -> Hashable:
+    """Globals that a function reads, but not those of an installed package, which do not change.
+
+    Among them functions of the same module are looked into.
+    """
+    found, own = [], function.__globals__
+    for name in () if function.__code__.co_filename.startswith(_INSTALLED) else _names(function.__code__):
+        if name in own:
+            value = own[name]
+            looked_into = getattr(value, "__globals__", own) is own and not isinstance(value, types.ModuleType)
+            found.append((name, _of(value, seen) if looked_into else _Identity(value)))
+    return tuple(found)
+
+
+@functools.cache
+def _names(code: types.CodeType) -> tuple[str, ...]:
+    """Names in a function's code and in that of the functions inside, attributes too."""
+    inner = (x for x in code.co_consts if isinstance(x, types.CodeType))
+    return tuple(dict.fromkeys([*code.co_names, *itertools.chain.from_iterable(map(_names, inner))]))

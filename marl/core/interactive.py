@@ -11,6 +11,7 @@ import numpy as np
 
 from games import Game
 from marl.core.learner import Learner, Trajectory
+from marl.core.seats import Seats
 
 
 class Steps(NamedTuple):
@@ -19,6 +20,7 @@ class Steps(NamedTuple):
     game: Game
     learner: Learner
     seat: int
+    observe: Callable[..., Any]  # (observations) -> the learner's
     reset: Callable[..., Any]  # (key) -> observations, game state
     # (key, state, memory, observations) -> action [1, ...], memory, extras
     act: Callable[..., Any]
@@ -29,10 +31,20 @@ class Steps(NamedTuple):
 
 
 def make_steps(game: Game, learner: Learner, seat: int = 0) -> Steps:
-    """Compiles nothing yet, and all of it once for every `Play` that is made of it."""
+    """Compiles nothing yet, and all of it once for every `Play` that is made of it.
+
+    Raises:
+      ValueError: for a learner of several seats, or one that copies from the states of other learners.
+    """
+    if learner.sync or learner.num_seats != 1:
+        raise ValueError(
+            f"learner: got one of {learner.num_seats} seats{' that copies from others' if learner.sync else ''}; one "
+            "that plays a single seat by itself is needed"
+        )
+    own = Seats((game.agents[seat],), tuple(game.agents), 1, learner.sees_all)
 
     def act(key: jax.Array, state: Any, memory: Any, observations: dict[str, jax.Array]) -> Any:
-        return learner.act(key, learner.policy(state), memory, observations[game.agents[seat]][None])
+        return learner.act(key, learner.policy(state), memory, own.observe(observations)[None])
 
     def go_on(key: jax.Array, state: Any, memory: Any, actions: tuple[jax.Array, jax.Array]) -> Any:
         step_key, reset_key = jax.random.split(key)
@@ -46,7 +58,7 @@ def make_steps(game: Game, learner: Learner, seat: int = 0) -> Steps:
     def learn(key: jax.Array, state: Any, steps: Trajectory) -> Any:
         return learner.update(key, state, steps)[0]
 
-    return Steps(game, learner, seat, jax.jit(game.reset), jax.jit(act), jax.jit(go_on), jax.jit(learn))
+    return Steps(game, learner, seat, own.observe, jax.jit(game.reset), jax.jit(act), jax.jit(go_on), jax.jit(learn))
 
 
 class Play:
@@ -89,8 +101,8 @@ class Play:
         others_reward = (rewards[steps.game.agents[1 - steps.seat]],)
         self._kept.append(
             Trajectory(
-                self.observations[agent], self._action[0], rewards[agent], dones[agent],
-                self._extras, (done[1][0],), truncated[steps.seat], after[agent],
+                steps.observe(self.observations), self._action[0], rewards[agent], dones[agent],
+                self._extras, (done[1][0],), truncated[steps.seat], steps.observe(after),
                 others_reward=others_reward,
             )
         )  # fmt: skip

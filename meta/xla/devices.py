@@ -88,8 +88,8 @@ def spread(function: Callable[..., Any], size: int, *, at_once: int | None = Non
 def in_chunks(function: Callable[..., Any], size: int, width: int) -> Callable[..., Any]:
     """`jax.vmap` of a function over `size` members in chunks, whose bits do not depend on the number of devices.
 
-    Arguments and results have the members in front, `[size, ...]`. The last chunk computes some of them twice where
-    `width` does not divide `size`.
+    Arguments and results have the members in front, `[size, ...]`. Some of them are computed twice where `width`
+    does not divide `size`, or the devices the number of chunks.
 
     Args:
       function: of one member.

@@ -34,9 +34,7 @@ def evaluate(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any], rule: Rule)
 
 def as_it_is(equation: Any, values: Sequence[Any]) -> Sequence[Any]:
     """The results of an equation of arrays."""
-    bound = equation.primitive.get_bind_params(equation.params)
-    functions, bound = bound if isinstance(bound, tuple) else ((), bound)  # a pair up to jax 0.9
-    result = equation.primitive.bind(*functions, *values, **bound)
+    result = equation.primitive.bind(*values, **equation.primitive.get_bind_params(equation.params))
     return result if equation.primitive.multiple_results else [result]
 
 

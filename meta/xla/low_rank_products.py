@@ -150,7 +150,12 @@ def _joined(equation: Any, values: list[Value]) -> LowRankSum | None:
         return None
     right = jax.scipy.linalg.block_diag(*(value.right for value in values))
     weight, left = (jnp.concatenate([getattr(x, name) for x in values], 1) for name in ("weight", "left"))
-    return values[0].like(weight, left, right)
+
+    def otherwise(primitive: str) -> None:
+        for value in values:
+            value.otherwise(primitive)
+
+    return LowRankSum(weight, left, right, otherwise)
 
 
 _RULES: dict[str, Callable[[Any, list[Value]], Value | None]] = {

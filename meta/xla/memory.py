@@ -32,7 +32,7 @@ class TooLarge(ValueError):
 
 
 def largest_that_fits(make: Callable[[int], Made], size: int) -> Made:
-    """The result of `make` for a size, or on a device that is no CPU for the largest smaller one that fits its memory.
+    """The result of `make` for a size, or on a device that is no CPU for a smaller one that fits its memory.
 
     The ratio by which a size failed gives the next one, so that few are tried.
 

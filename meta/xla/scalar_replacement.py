@@ -23,6 +23,7 @@ from jax.extend import core
 
 from meta.xla.backend import platform, unrolled
 from meta.xla.barriers import computed_once
+from meta.xla.interpreter import as_it_is
 
 # A value is either an ordinary array, or a NumPy object array of scalars, of the shape of the array it stands for.
 Value = Any
@@ -183,11 +184,7 @@ def _apply(equation: Any, values: list[Value], limits: _Limits) -> Sequence[Valu
         result = _STRUCTURAL[name](params, *map(_as_objects, values))
         if result is not None:
             return result if isinstance(result, list) else [result]
-    whole = [_whole(value) for value in values]
-    bound = equation.primitive.get_bind_params(params)
-    functions, bound = bound if isinstance(bound, tuple) else ((), bound)  # a pair up to jax 0.9
-    result = equation.primitive.bind(*functions, *whole, **bound)
-    return result if equation.primitive.multiple_results else [result]
+    return as_it_is(equation, [_whole(value) for value in values])
 
 
 def _elementwise(equation: Any, values: list[Value]) -> Value:

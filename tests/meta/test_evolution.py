@@ -56,9 +56,11 @@ def test_chunks_change_nothing(plain):
 
 
 @pytest.mark.system
-@pytest.mark.parametrize("strategy", grid(("open_es", "cma_es"), "open_es"))
-def test_runs_of_one_program_may_differ_in_the_numbers_of_their_evolution(strategy):
-    short = {"strategy": strategy, "generations": 20, "population_size": 16}
+@pytest.mark.parametrize(
+    "other", grid(({}, {"strategy": "cma_es"}, {"fall": "exponential", "learning_rate_end": 0.5}), {}), ids=str
+)
+def test_runs_of_one_program_may_differ_in_the_numbers_of_their_evolution(other):
+    short = {"generations": 20, "population_size": 16, **other}
     numbers = {"sigma": [0.1, 0.3], "learning_rate": [0.05, 0.2], "sigma_end": [1.0, 0.1]}
     keys = jnp.stack([jax.random.key(0)] * 2)
     found = evolve(trial, init, keys, settings(**short), num_trials=2, numbers=numbers)
@@ -75,6 +77,8 @@ def test_runs_of_one_program_may_differ_in_the_numbers_of_their_evolution(strate
         ({"generations": [1, 2]}, "numbers: got 'generations'; one of sigma, learning_rate"),
         ({"sigma": [0.1, 0.2, 0.3]}, r"numbers: got sigma of shape \(3,\); one number for each of 2 keys"),
         ({"sigma": 0.1}, r"numbers: got sigma of shape \(\); one number for each of 2 keys"),
+        ({"sigma": [0.1, -0.1]}, r"evolution.sigma: got -0.1\d*; a number above 0 is needed"),
+        ({"sigma_end": [float("nan"), 0.1]}, "evolution.sigma_end: got nan; a fraction from 0 to 1 is needed"),
     ],
 )
 def test_numbers_that_cannot_differ_are_refused(numbers, message):
@@ -197,6 +201,12 @@ def test_a_generation_without_any_finite_fitness_stops_with_its_number():
         ("learning_rate", float("nan"), "learning_rate: got nan"),
         ("chunk_size", -2, "chunk_size: got -2"),
         ("strategy", "openes", "strategy: got 'openes'"),
+        ("strategy", 5, "strategy: got 5; a name is needed"),
+        ("fall", "linear", "fall: got 'linear'; one of cosine, exponential is needed"),
+        ("shared_trials", "Pair", "shared_trials: got 'Pair'; one of generation, pair is needed"),
+        ("fitness_shaping", "rank", "fitness_shaping: got 'rank'; one of default, centered_rank, "),
+        ("generations", 2.5, "generations: got 2.5; a whole number from 1"),
+        ("chunk_size", 2.5, "chunk_size: got 2.5; a whole number from 0"),
     ],
 )
 def test_impossible_settings_are_refused_by_name(field, value, message):

@@ -208,7 +208,7 @@ def test_a_run_goes_on_bit_for_bit(plain):
     ("changes", "message"),
     [
         ({"rank": 0}, "evolution.rank: got 0; a whole number from 1"),
-        ({"noise": "thin"}, "evolution.noise: got 'thin'; full or low_rank is needed"),
+        ({"noise": "thin"}, "evolution.noise: got 'thin'; one of full, low_rank is needed"),
         ({"strategy": "pgpe"}, "evolution.strategy: got 'pgpe'; open_es, for noise low_rank, is needed"),
         ({"weight_decay": 0.1}, "evolution.weight_decay: got 0.1; 0, for noise low_rank, is needed"),
     ],
@@ -228,5 +228,11 @@ def test_a_matrix_that_is_not_only_multiplied_has_full_noise_and_parameters_with
     message = r"parameters\['table'\] \[64, 80\]: the noise is full, because the trial has more than products with it"
     with pytest.warns(UserWarning, match=message):
         evolve(play, rows, jax.random.key(0), settings(generations=1), num_trials=1)
+
+    def gates(parameters, key):  # two matrices side by side, of which more than a product is taken
+        return Outcome(-jnp.sum(jnp.sin(jnp.concatenate([parameters["a"], parameters["b"]], 1))), {})
+
+    with pytest.raises(ValueError, match=r"evolution\.noise: got low_rank; parameters with a matrix"):
+        evolve(gates, lambda key: {x: jnp.zeros((12, 8)) for x in "ab"}, jax.random.key(0), settings(), num_trials=1)
     with pytest.raises(ValueError, match=r"evolution\.noise: got low_rank; parameters with a matrix"):
         evolve(lambda x, key: Outcome(x.sum(), {}), lambda key: jnp.zeros(3), jax.random.key(0), settings())

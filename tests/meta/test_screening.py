@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from meta import Evolution, Outcome, RunDirectory, evolve
+from meta import Evolution, NonFiniteFitness, Outcome, RunDirectory, evolve
 from meta.screening import rescaled, screen
 from tests.nightly import nightly
 
@@ -105,8 +105,8 @@ def test_each_array_is_multiplied_by_a_factor_of_its_own():
 @pytest.mark.parametrize(
     ("candidates", "message"),
     [
-        (1500, "candidates: got 1500, with 16 finalists; .* are needed"),
-        (8, "candidates: got 8, with 16 finalists; .* are needed"),
+        (1500, "candidates: got 1500; a multiple of 512, or fewer, are needed"),
+        (8, "finalists: got 16; at most 8 of 8 candidates are needed"),
         (0, "candidates: got 0; a whole number from 1 to .* is needed"),
     ],
 )
@@ -126,6 +126,11 @@ def test_unsuitable_numbers_of_candidates_are_refused(candidates, message):
 def test_unsuitable_contexts_and_judges_are_refused(settings, message):
     with pytest.raises(ValueError, match=f"^{message}$"):
         find(jnp.stack([KEY, KEY]), lambda parameters, key, *told: needle(parameters, key), **settings)
+
+
+def test_a_screening_without_any_finite_fitness_is_refused():
+    with pytest.raises(NonFiniteFitness, match="screening: the fitness of all finalists is not finite"):
+        find(KEY, lambda parameters, key: Outcome(jnp.nan, {}), candidates=16)
 
 
 def test_the_given_start_is_used_once_and_not_by_a_resumed_run(tmp_path):

@@ -36,6 +36,12 @@ def test_equality_is_one_minus_the_gini_coefficient(returns, equality):
     assert float(metrics(played([returns])).equality) == pytest.approx(equality)
 
 
+def test_booleans_are_counted():
+    rollout = played([[1, 0], [0, 1]], away=[[1, 0], [0, 0]])
+    as_booleans = rollout.replace(infos={"away": rollout.infos["away"] > 0})
+    assert float(metrics(as_booleans).peace) == float(metrics(rollout).peace) == 1.5  # of two players
+
+
 def test_the_metrics_by_hand():
     rewards = [[1, 0, 0], [0, 0, 0], [1, 2, 0], [0, 2, 0]]
     away = [[0, 0, 0], [0, 1, 1], [0, 0, 1], [0, 0, 0]]

@@ -23,6 +23,12 @@ def test_words_and_keys_are_those_of_jax(key):
         np.testing.assert_array_equal(jax.random.key_data(ours), jax.random.key_data(theirs))
 
 
+def test_keys_keep_their_generator_where_another_is_the_default():
+    key = KEYS["typed"]
+    with jax.default_prng_impl("rbg"):
+        assert (random_bits.split(key, 3) == jax.random.split(key, 3)).all()
+
+
 def test_digits_of_a_word_by_hand():
     # 0.75 in binary, and in base 3 it is 0.2020...
     digit, rest = random_bits.draw_integer(np.uint32(3 << 30), 2)

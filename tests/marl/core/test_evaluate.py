@@ -7,7 +7,7 @@ import pytest
 
 from games import make
 from marl import Learner
-from marl.core.evaluate import evaluate
+from marl.core.evaluate import evaluate, evaluate_team
 from marl.core.learner import keep_state
 
 SHORT = make("CartPole-v1", max_steps_in_episode=5)  # no pole falls within five steps
@@ -53,8 +53,28 @@ def test_an_episode_begins_with_the_memory_that_the_policy_gives():
     assert returns(LONG, BALANCED, 1.0, **settings).max() <= 11
 
 
+def test_steps_after_the_end_of_an_episode_reach_no_metric():
+    """Beyond its two steps the game's rewards are no numbers."""
+
+    class Ending(type(make("ipd", episode_length=2))):
+        def step_env(self, key, state, actions):
+            observations, state, rewards, dones, infos = super().step_env(key, state, actions)
+            return observations, state, {k: jnp.log(3.0 - state.time) for k in rewards}, dones, infos
+
+    game = Ending(**vars(make("ipd", episode_length=2)))
+    team = [BLIND, BLIND]
+    found = evaluate_team(jax.random.key(0), game, team, [(), ()], num_episodes=2, num_steps=5)
+    np.testing.assert_allclose(found.returns, np.log(2), rtol=1e-6)  # log 2 + log 1
+    np.testing.assert_allclose(found.social.efficiency, np.log(2), rtol=1e-6)  # of both, in a step
+    np.testing.assert_allclose(found.social.equality, 1.0)
+
+
 def test_other_games_and_parts_of_batches_are_refused():
     with pytest.raises(ValueError, match="evaluation: got 2 players"):
         returns(make("ipd", episode_length=2), BLIND, (), num_episodes=2, num_steps=2)
     with pytest.raises(ValueError, match="5 episodes in 2 environments"):
         returns(SHORT, BLIND, (), num_episodes=5, num_steps=2, num_envs=2)
+    with pytest.raises(ValueError, match="num_envs: got 0"):
+        returns(SHORT, BLIND, (), num_episodes=5, num_steps=2, num_envs=0)
+    with pytest.raises(ValueError, match="states: got 0; 1, one for each learner, are needed"):
+        evaluate_team(jax.random.key(0), SHORT, [BLIND], [], num_episodes=2, num_steps=2)

@@ -219,6 +219,33 @@ def test_factories_with_the_same_settings_have_the_same_fingerprint():
     assert fingerprint(itself) == fingerprint(itself)
 
 
+CELL = """
+def rate():
+    return RATE
+
+def update(state):
+    return [state + rate() for _ in range(1)]
+"""
+
+
+def test_a_cell_of_a_notebook_that_runs_again_with_another_global_has_another_fingerprint():
+    """The code and the functions are the same; the global is read by a function that `update` calls."""
+    cell = {"RATE": 1.0}
+    exec(CELL, cell)
+    first, same = fingerprint(cell["update"]), fingerprint(cell["update"])
+    cell["RATE"] = 2.0
+    assert first == same != fingerprint(cell["update"])
+
+
+def test_attributes_of_a_subclass_of_a_dataclass_are_part_of_the_fingerprint():
+    class Twice(type(FORMULA)):
+        def __init__(self, times):
+            super().__init__(FORMULA.payoffs, FORMULA.discount)
+            object.__setattr__(self, "times", times)
+
+    assert fingerprint(Twice(1)) == fingerprint(Twice(1)) != fingerprint(Twice(2))
+
+
 def test_compiled_functions_keep_no_tracers():
     def twice(value):
         return compiled_once(lambda: 2 * value)()
