@@ -134,7 +134,8 @@ def on_devices(devices: Sequence[jax.Device] | None = None) -> Evaluator:
 
 def evaluate_on(work: EvaluationSpec, devices: Sequence[jax.Device]) -> Evaluate:
     """`Evaluator.evaluate` on these devices, each of which gets every outcome and goes on alone, in the same order."""
-    fixed, population = work.evolution.chunk_size, work.evolution.population_size
+    population = work.evolution.population_size
+    fixed = min(work.evolution.chunk_size, population)
     size = fixed or -(-population // len(devices))
     chunks = -(-population // size)
     each = -(-chunks // len(devices))

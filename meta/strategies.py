@@ -39,7 +39,8 @@ class Evolution(configs.Part):
     """Settings of an evolution.
 
     Attributes:
-      strategy: Any distribution-based strategy of evosax, such as open_es, pgpe, snes, xnes, cma_es or sep_cma_es.
+      strategy: Any distribution-based strategy of evosax, such as open_es, pgpe, snes, xnes, cma_es or sep_cma_es; with
+        shared_trials pair one of antithetic pairs, such as open_es or pgpe.
       population_size: Candidates per generation; even for strategies with antithetic sampling.
       generations: How many generations to evolve.
       sigma: Standard deviation of the search distribution (its first one, where the strategy adapts it).
@@ -87,12 +88,10 @@ class Evolution(configs.Part):
         if self.fall == "exponential":
             words = "a fraction above 0, where both fall by a factor,"
             check(words, lambda x: x > 0, "learning_rate_end", "sigma_end")
-        size = self.population_size
-        fits = lambda x: 0 <= operator.index(x) <= size  # noqa: E731
-        check(f"a whole number from 0 to population_size, {size},", fits, "chunk_size")
+        check("a whole number of at least 0", lambda x: 0 <= operator.index(x) <= MOST, "chunk_size")
         if self.shared_trials == "pair":
             check("an even number, for shared_trials pair,", lambda x: x % 2 == 0, "population_size")
-            words = f"one of {', '.join(MIRRORED)}, for shared_trials pair,"
+            words = f"one of {', '.join(MIRRORED)}, or any with shared_trials generation,"
             check(words, lambda x: x.lower() in MIRRORED, "strategy")
         if self.noise == "low_rank":
             check("open_es, for noise low_rank,", lambda x: x.lower() == "open_es", "strategy")
@@ -108,7 +107,7 @@ class Evolution(configs.Part):
     @property
     def at_once(self) -> int:
         """Candidates that a device evaluates together; one at least on a GPU, where `evolve` makes chunks that fit."""
-        return self.chunk_size or (self.population_size if platform() == "cpu" else 1)
+        return min(self.chunk_size, self.population_size) or (self.population_size if platform() == "cpu" else 1)
 
     def in_chunks(self) -> Evolution:
         """With chunks of a fixed size, so that no bit depends on where they are evaluated: some 16 if none is set."""

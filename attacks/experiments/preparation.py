@@ -20,8 +20,11 @@ from configs.specs import first_line
 from games import Game
 from games.registry import make_game
 from games.wrappers.cheap_talk import CheapTalk, observation_shape
+from games.wrappers.goals import has_goals
 from marl.core.learn import check_update
-from marl.core.learner import Learner
+from marl.core.learner import Learner, learns
+from marl.learners.registry import SAMPLED
+from marl.shapers import registry as shapers
 from meta.xla.memory import bytes_of, check_bytes
 
 
@@ -36,9 +39,14 @@ def prepare(config: AttackConfig, *, begun: bool = False) -> AttackExperiment:
       ValueError: if they do not, or for what no memory can hold.
     """
     game = make_game(config.environment)
+    if game.num_agents != 1:
+        got = f"environment: got {short(config.environment)!r}, of {game.num_agents} players"
+        raise ValueError(f"{got}; a game of one is needed")
+    if config.goal == "control" and not has_goals(game):
+        raise ValueError(f"goal: got 'control' in {short(config.environment)}, without goals; harm or help is needed")
     victim, carry = _check_victim(config, game)  # first: a message may need random play, which takes seconds
     if config.goal == "control":
-        Puppet(game, None, victim)  # refuses games without goals, and victims with memory
+        Puppet(game, None, victim)  # refuses victims with memory
     attack = resolve(config, game)
     _check_begin(attack, victim, begun)
     if config.defence != "none":
@@ -64,6 +72,8 @@ def _check_victim(config: AttackConfig, game: Game) -> tuple[Learner, Any]:
     check_bytes("message_size", size, 4.0 * config.num_envs * size)
     talk = _talk(game, size)
     victim = make_victims(config)(talk)
+    if not learns(victim) or SAMPLED.read("victim", config.victim)[0] in shapers.SAMPLED.names():
+        raise ValueError(f"victim: got {short(config.victim)!r}, which does not learn; a learner such as ppo is needed")
     steps, envs = schedule.steps_per_update, schedule.num_envs
     try:
         return victim, check_update(talk, [victim], steps_per_update=steps, num_envs=envs)

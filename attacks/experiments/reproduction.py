@@ -36,7 +36,8 @@ from meta.runs.reports.ending import print_report
 from meta.statistics import mean_and_error, or_nan, rounded, with_error
 
 STANDARD_ERRORS = 5.0  # beyond random messages, for a claim of harm or help
-CONTROL_RATIO = 1.5  # of the goal reward, to the best baseline without a controller
+CONTROL_RATIO = 1.5  # of the goal reward, to the best baseline without a controller trained on its victim
+CONTROL_ERRORS = 2.0  # beyond that
 SECONDS_TO_COMPILE = 45.0  # of the programs of one attack
 PICTURES = {  # of an attack, and what is seen
     "evolution.png": "progress of the search",
@@ -69,8 +70,9 @@ class ReproduceConfig(configs.CommandConfig):
         for name in self.environments:
             if name not in known:
                 raise ValueError(f"environments: got {name!r}; {configs.one_of(name, known)}")
-        if not self.environments:
-            raise ValueError(f"environments: got none; some of {', '.join(known)} are needed")
+        if not self.environments or len(set(self.environments)) < len(self.environments):
+            got = configs.shown(self.environments) if self.environments else "none"
+            raise ValueError(f"environments: got {got}; some of {', '.join(known)} are needed, each once")
         if not self.goals or len(set(self.goals)) < len(self.goals):
             raise ValueError(
                 f"goals: got {configs.shown(self.goals)}; some of harm, help and control are needed, each once"
@@ -151,7 +153,8 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
         sections.append(Section("Training curves", text, pictures=pictures))
     note = (
         f"Targets: harm and help exceed by {STANDARD_ERRORS:g} standard errors what random messages do that are as "
-        f"large; control reaches {CONTROL_RATIO:g} times the goal reward of the best baseline. Baselines are "
+        f"large; control exceeds {CONTROL_RATIO:g} times the goal reward of the best baseline by {CONTROL_ERRORS:g}. "
+        "Baselines are "
         "controllers evolved for the victims of silence and of random shapers, the evolved controller before victims "
         "of these, the best constant message, no motion, random messages and silence. In tables of control, *oracle* "
         "is the evolved shaper with a controller that PPO trains on each victim, and *random shaper oracle* the same "
@@ -244,8 +247,15 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
         rewards = [summary["goal_reward"] for summary in found]
         rows = {row: between(reward[row] for reward in rewards) for row in control.ROWS}
         best = max(control.BASELINES, key=lambda row: np.nan_to_num(or_nan(rows[row]["mean"]), nan=-np.inf))
-        ratio = or_nan(rows["evolved"]["mean"]) / or_nan(rows[best]["mean"])
-        claims = [Claim(f"goal reward, times that of {best}", ratio, None, least=CONTROL_RATIO)]
+        (reached, error), (baseline, its_error) = (
+            (or_nan(rows[row]["mean"]), or_nan(rows[row]["standard_error"])) for row in ("evolved", best)
+        )
+        times = f"{CONTROL_RATIO:g} times that of {best}"
+        beyond = (reached - CONTROL_RATIO * baseline) / float(np.hypot(error, CONTROL_RATIO * its_error))
+        claims = [
+            Claim(f"goal reward beyond {times}, in standard errors", beyond, None, least=CONTROL_ERRORS),
+            Claim(f"goal reward, times that of {best}", reached / baseline, None),
+        ]
         claims += [Claim(row.replace("_", " "), x["mean"], x["standard_error"]) for row, x in rows.items()]
         goals = {row: rounded(rows[row]["mean"]) for row in ("evolved", best)}
         answer = (

@@ -20,7 +20,7 @@ from rich.table import Table
 import configs
 from attacks.defences import DEFENCES
 from attacks.experiments import figures
-from attacks.experiments.attack import Attack, load_adversary, with_training
+from attacks.experiments.attack import ADVERSARY_FILE, Attack, load_adversary, with_training
 from attacks.experiments.evaluation import controlled, fresh_victims
 from attacks.experiments.gymnasium_victims import host_of, host_returns
 from attacks.experiments.preparation import check_defence
@@ -30,8 +30,9 @@ from configs.usage import Positional
 from games import Discrete
 from marl.learners.layer_specs import hidden_layers, with_hidden
 from marl.learners.registry import SAMPLED, settings
+from marl.trained.catalogue import PREFIX, located
 from meta import RunDirectory
-from meta.atomic_files import check_folder
+from meta.atomic_files import check_folder, write_whole
 from meta.runs import array_files
 from meta.runs.formatting import duration, many, say
 from meta.runs.reports.ending import print_report
@@ -55,7 +56,8 @@ class ExaminationConfig(configs.CommandConfig):
     """Which attack is examined, and how."""
 
     directory: Annotated[str, Positional("DIR")] = ""
-    """The directory of a finished run of attacks.act with the goal harm or help."""
+    """The directory of a finished run of attacks.act with the goal harm or help, or hub:NAME of an adversary that comes
+    with the library; its results are then written to runs/NAME."""
     evaluation_trials: int = 256
     """Fresh victims of each kind, the same under messages and in silence; at least 2."""
     seed: int = 1
@@ -121,14 +123,37 @@ def checked(config: ExaminationConfig) -> ExaminationConfig:
     """
     if not config.directory:
         raise ValueError("directory: none given; that of a run of python -m attacks.act is needed")
+    if config.directory.startswith(PREFIX):
+        load_adversary(config.directory)
+        config = dataclasses.replace(config, directory=str(_unpacked(config.directory.removeprefix(PREFIX))))
     if not os.path.isdir(config.directory):  # results are written there
-        needed = "the directory of a finished run of python -m attacks.act is needed"
+        needed = f"the directory of a finished run of python -m attacks.act, or {PREFIX}NAME, is needed"
         raise ValueError(f"directory: got {config.directory!r}; {needed}")
     check_folder(Path(config.directory))
     attack, _ = load_adversary(config.directory)
     if config.host:
         host_of(attack)
     return config
+
+
+def _unpacked(name: str) -> Path:
+    """The folder runs/NAME with the file of an adversary of the library and its config.
+
+    Raises:
+      ValueError: if another attack is there.
+    """
+    file, folder = Path(located(PREFIX + name)), Path("runs", name)
+    attack, _ = load_adversary(file)
+    for place, content in (
+        (ADVERSARY_FILE, file.read_bytes()),
+        ("config.yaml", configs.to_text(attack.config).encode()),
+    ):
+        if not (folder / place).exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            write_whole(folder / place, content)
+        elif place == ADVERSARY_FILE and (folder / place).read_bytes() != content:
+            raise ValueError(f"directory: {folder} holds another attack; another working directory is needed")
+    return folder
 
 
 def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:

@@ -98,7 +98,7 @@ class Box:
     low: Any
     high: Any
     shape: tuple[int, ...]
-    dtype: Any = jnp.float32
+    dtype: Any = dataclasses.field(default=jnp.float32, repr=False)
     image: bool = False
 
     def __post_init__(self) -> None:

@@ -121,7 +121,7 @@ class RayCluster:
 
     def _evaluate(self, work: EvaluationSpec) -> Evaluate:
         population = work.evolution.population_size
-        size = work.evolution.in_chunks().chunk_size
+        size = min(work.evolution.in_chunks().chunk_size, population)
         chunks, digest, structure = -(-population // size), "", None
 
         def evaluate(asked: GenerationRequest, origin: tuple[jax.Array, jax.Array, Any]) -> Outcome:

@@ -50,7 +50,7 @@ def test_all_candidates_of_a_generation_have_the_same_random_numbers(plain):
 
 
 def test_chunks_change_nothing(plain):
-    for chunk_size in (8, 5):
+    for chunk_size in (8, 5, 64):
         chunked = evolve(trial, init, jax.random.key(0), settings(chunk_size=chunk_size), num_trials=2)
         np.testing.assert_allclose(chunked.parameters["x"], plain.parameters["x"], rtol=1e-4, atol=1e-5)
 
@@ -206,7 +206,7 @@ def test_a_generation_without_any_finite_fitness_stops_with_its_number():
         ("shared_trials", "Pair", "shared_trials: got 'Pair'; one of generation, pair is needed"),
         ("fitness_shaping", "rank", "fitness_shaping: got 'rank'; one of default, centered_rank, "),
         ("generations", 2.5, "generations: got 2.5; a whole number from 1"),
-        ("chunk_size", 2.5, "chunk_size: got 2.5; a whole number from 0"),
+        ("chunk_size", 2.5, "chunk_size: got 2.5; a whole number of at least 0"),
     ],
 )
 def test_impossible_settings_are_refused_by_name(field, value, message):

@@ -16,6 +16,7 @@ from marl.blocks import objectives, value_losses
 from marl.blocks.objectives import Objective, Parametric, Timed
 from marl.blocks.value_losses import ValueLoss
 from marl.trained import folder
+from marl.trained.catalogue import PREFIX, located
 from meta.runs import array_files
 
 FILE = "objective.safetensors"  # in the directory of a run that evolved one
@@ -59,12 +60,13 @@ def save_objective(path: Path, form: Form, parameters: Any, clip: float, **about
 
 
 def load_objective(path: str) -> tuple[Form, Any, float]:
-    """An objective that `save_objective` wrote, in a file or in a run's directory: (form, parameters, clip).
+    """An objective that `save_objective` wrote, by its file, its run or `hub:NAME`: (form, parameters, clip).
 
     Raises:
       ValueError: if there is none, or if the file is damaged or of another kind; one line.
     """
-    file = Path(path) / FILE if os.path.isdir(path) else Path(path)
+    place = located(path) if path.startswith(PREFIX) else path
+    file = Path(place) / FILE if os.path.isdir(place) else Path(place)
     arrays, metadata = array_files.load_arrays(file)
     try:
         form, clip = Form(**metadata["form"]), float(metadata["clip"])
@@ -79,7 +81,7 @@ def load_objective(path: str) -> tuple[Form, Any, float]:
 
 
 def make_objective(spec: str) -> Objective | Timed:
-    """An objective of policies: by its name, `dpo(alpha=2, beta=0.6)`, or the path of one that was evolved.
+    """An objective of policies: by its name, `dpo(alpha=2, beta=0.6)`, or the path or `hub:NAME` of an evolved one.
 
     Raises:
       ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed; for a file that
@@ -89,7 +91,7 @@ def make_objective(spec: str) -> Objective | Timed:
 
 
 def make_value_loss(spec: str) -> ValueLoss:
-    """A value's loss: by its name, `huber(delta=1)`, or the path of one that was evolved.
+    """A value's loss: by its name, `huber(delta=1)`, or the path or `hub:NAME` of an evolved one.
 
     Raises:
       ValueError: as `make_objective`.
@@ -102,7 +104,7 @@ def _of_file(kind: Kind, path: str) -> Any:
     try:
         form, parameters, clip = load_objective(path)
     except ValueError as error:
-        raise ValueError(f"{field}: {error}") from None
+        raise ValueError(f"{field}: {str(error).removeprefix('agent: ')}") from None
     if form.kind != kind:
         raise ValueError(f"{field}: got {short(path)!r}, a {form.kind}; a {kind} is needed")
     return form.settings(parameters, clip)[field]
@@ -113,7 +115,12 @@ def _shipped(kind: Kind, name: str) -> Any:
 
 
 def _is_path(spec: str) -> bool:
-    return "/" in spec or spec.endswith(".safetensors") or (os.path.isdir(spec) and spec.partition("(")[0] == spec)
+    return (
+        spec.startswith(PREFIX)
+        or "/" in spec
+        or spec.endswith(".safetensors")
+        or (os.path.isdir(spec) and spec.partition("(")[0] == spec)
+    )
 
 
 def _shapes(network: Parametric) -> dict[str, Any]:

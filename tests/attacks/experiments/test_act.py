@@ -308,8 +308,10 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["cartpole", "--environment", "ipd"], "a game of one is needed"),
-        (["cartpole", "--environment", "Acrobot-v1", "--goal", "control"], "goals"),
+        (["cartpole", "--environment", "ipd"], "environment: got 'ipd', of 2 players; a game of one is needed"),
+        (["breakout", "--goal", "control"], "goal: got 'control' in Breakout-MinAtar, without goals; harm or help"),
+        (["cartpole", "--victim", "mfos"], "victim: got 'mfos', which does not learn; a learner such as ppo"),
+        (["cartpole", "--evolution.strategy", "cma_es"], "cr_fm_nes, or any with shared_trials generation, is needed"),
         (["cartpole", "--goal", "hurt"], "goal"),
         (["cartpole", "--message", "mpl"], "message: got 'mpl'; did you mean mlp?"),
         (["cartpole", "--victim", "ppo(epoch=3)"], "has no setting 'epoch'"),
@@ -339,10 +341,7 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
             ["cartpole", "--goal", "control", "--warm-up.shared-trials", "pair"],
             "warm_up.shared_trials: has no effect with the goal control",
         ),
-        (
-            ["cartpole", "--defence", "dropout", "--victim", "random"],
-            "defence: dropout: learner: got one without act_greedy; one that",
-        ),
+        (["cartpole", "--victim", "random"], "victim: got 'random', which does not learn; a learner such as ppo"),
         (
             ["cartpole", "--begin", "expert", "--message", "lstm"],
             "begin: got 'expert' with the message 'lstm'; one without",

@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -13,7 +14,7 @@ import configs
 from attacks import control
 from attacks.defences import undefended
 from attacks.experiments import evaluation, transfer
-from attacks.experiments.attack import ADVERSARY_FILE, resolve
+from attacks.experiments.attack import ADVERSARY_FILE, load_adversary, resolve
 from attacks.experiments.attack_experiment import TITLES
 from attacks.experiments.config import AttackConfig
 from attacks.experiments.evaluation import VictimTrainings, make_trainings
@@ -30,6 +31,7 @@ from attacks.experiments.reproduction import (
 from attacks.experiments.transfer import FILE, _fits, _read_known
 from meta import Evolution, RunDirectory
 from meta.runs import array_files
+from meta.runs.reading import RunFiles
 from meta.runs.reports.claims import passes
 from tests.nightly import nightly
 
@@ -116,6 +118,9 @@ def test_a_section_answers_with_the_means_of_its_searches(tmp_path):
         "A controlled victim gets a goal reward of 6.00 with the evolved shaper and controller, and 8.00 with the best "
         "baseline (silent)."
     )
+    beyond, times = steered.claims[:2]  # 6 without an error, 8 with one of 5 between searches: -6 / 7.5, and 6 / 8
+    assert (beyond.name, beyond.ours) == ("goal reward beyond 1.5 times that of silent, in standard errors", -0.8)
+    assert (passes(beyond), times.ours) == (False, 0.75)
 
 
 def test_an_error_is_between_searches_where_there_are_several():
@@ -164,6 +169,9 @@ def test_the_papers_search_has_as_many_victims_as_its_code():
     [
         ("attacks.reproduce", ["act", "--environments", "cartpool"], "environments: got 'cartpool'; did you mean"),
         ("attacks.reproduce", ["act", "--goals", "harm", "harm"], "goals: got ('harm', 'harm'); some of harm, help"),
+        ("attacks.reproduce", ["act", "--environments", "reacher", "reacher"], "are needed, each once"),
+        ("attacks.examine", ["hub:adversary-cartpol"], "did you mean adversary-cartpole"),
+        ("attacks.examine", ["hub:steered-cartpole"], "is a run with the goal control; one that harms or helps"),
         ("attacks.examine", ["nowhere"], "directory: got 'nowhere'"),
         ("attacks.examine", ["nowhere", "--no-transfer", "--no-defences"], "one of them is needed"),
     ],
@@ -188,6 +196,19 @@ def test_defences_that_a_victim_cannot_have_are_left_out_with_a_message():
     random = resolve(dataclasses.replace(config, victim="random"))
     assert not _fits(random, "decay", console)
     assert "left out: defence: got 'decay' for random; a victim with networks" in console.export_text()
+
+
+def test_an_adversary_of_the_library_has_a_folder_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    config = transfer.checked(transfer.ExaminationConfig("hub:adversary-cartpole"))
+    assert config.directory == str(Path("runs", "adversary-cartpole"))
+    assert transfer.checked(dataclasses.replace(config, seed=3)).seed == 3  # the folder is as good as its name
+    ours, theirs = load_adversary(config.directory), load_adversary("hub:adversary-cartpole")
+    jax.tree.map(np.testing.assert_array_equal, ours[1], theirs[1])
+    assert RunFiles(Path(config.directory)).config["evaluation_trials"] == 1024
+    Path(config.directory, ADVERSARY_FILE).write_bytes(b"another")
+    with pytest.raises(ValueError, match="adversary-cartpole holds another attack; another working directory"):
+        transfer.checked(transfer.ExaminationConfig("hub:adversary-cartpole"))
 
 
 @pytest.fixture

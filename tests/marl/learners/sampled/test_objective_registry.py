@@ -63,6 +63,16 @@ def test_the_distance_of_the_library_is_zero_at_the_target_and_larger_for_values
     make_learner("ppo(value_loss='classic')", CART_POLE)
 
 
+def test_an_objective_of_the_library_has_its_name_as_an_agent_too():
+    x, y = jnp.linspace(-0.5, 0.5, 7), jnp.linspace(2.0, -2.0, 7)
+    drifts = [objective_registry.make_objective(spec)(x, y) for spec in ("classic", "hub:drift-classic")]
+    losses = [objective_registry.make_value_loss(spec)(x, y, x) for spec in ("classic", "hub:value_loss-classic")]
+    np.testing.assert_array_equal(*drifts)
+    np.testing.assert_array_equal(*losses)
+    with pytest.raises(ValueError, match="learner: ppo: objective: got 'hub:drift-classi'; hub:NAME, did you mean"):
+        make_learner("ppo(objective='hub:drift-classi')", CART_POLE)
+
+
 def test_a_file_without_an_objective_is_refused_in_one_line(tmp_path):
     array_files.replace_arrays(tmp_path / "other.safetensors", {"x": np.zeros(2)}, {"method": "train"})
     for path, words in (
