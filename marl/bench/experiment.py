@@ -14,9 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 import configs
-from marl.bench.methods import Method, digest_of_files, is_function, source_of
+from marl.bench.methods import SPENDING, Method, digest_of_files, is_function, source_of
 from marl.bench.protocol import TRAINED, TRAININGS, VERSION, Size
-from marl.bench.scores import GROUPS, MEASURES, RESULT, missing, scores_of, shown, summary_of
+from marl.bench.scores import GROUPS, MEASURES, RESULT, missing, scores_of, shown, summary_of, trains_once
 from marl.bench.table import draw_opponents
 from marl.bench.tracks import Part, Track, TrackName, track_of
 from meta import RunDirectory
@@ -209,6 +209,7 @@ def make_result(bench: Bench, found: dict[str, dict[str, Any]], seconds: float) 
         "track": config.track,
         "method": config.method,
         "kind": bench.method.kind,
+        "trains_once": bench.method.trains_once,
         "size": config.size,
         "trainings": config.seeds,
         "seed": config.seed,
@@ -255,10 +256,12 @@ def conclusion(result: dict[str, Any]) -> str:
         f"a gain of {shown(found['gain'])} and a welfare of {shown(found['welfare'])}"
         for found in (result["scores"][group] for group in GROUPS)
     )
+    trained = result["kind"] in SPENDING or trains_once(result)
+    over = many(result["trainings"], "training" if trained else "group") + ("" if trained else " of fresh trials")
     return (
         f"{result['method']} has {training} against the opponents of its training, and {held_out} against held-out "
         "forms of them (0 is the opponent's own kind in its place, 1 the most that is known; interquartile means with "
-        f"95 % intervals over {many(result['trainings'], 'training')})."
+        f"95 % intervals over {over})."
     )
 
 

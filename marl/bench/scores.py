@@ -51,32 +51,48 @@ def scores_of(result: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]]:
     return found
 
 
-def aggregate(scores: Mapping[str, np.ndarray], group: str) -> Estimate:
+def aggregate(scores: Mapping[str, np.ndarray], group: str, *, once: bool = False) -> Estimate:
     """The interquartile mean over tasks and trainings, with its stratified bootstrap interval.
 
     Args:
       scores: of one measure, as of `scores_of`.
       group: one of `GROUPS`.
+      once: whether the trainings are those of all tasks.
     """
-    return interquartile_mean(chosen(scores, group), resamples=RESAMPLES)
+    names = chosen(scores, group)
+    found = [scores[name] for name in names]
+    return interquartile_mean(found, trainings=_trainings(names, once), resamples=RESAMPLES)
 
 
-def chosen(scores: Mapping[str, np.ndarray], group: str) -> list[np.ndarray]:
-    """The scores of a group of forms, of each task."""
-    return [x for name, x in scores.items() if name.rpartition("/")[2] in GROUPS[group]]
+def chosen(scores: Mapping[str, np.ndarray], group: str) -> list[str]:
+    """The names of the scores of a group of forms."""
+    return [name for name in scores if name.rpartition("/")[2] in GROUPS[group]]
 
 
-def improvement(scores: Mapping[str, np.ndarray], others: Mapping[str, np.ndarray], group: str) -> Estimate:
+def _trainings(names: Sequence[str], once: bool) -> list[str]:
+    """Names of the trainings in each task: those of a task and opponent are the same in all forms."""
+    return ["" if once else name.rpartition("/")[0] for name in names]
+
+
+def improvement(
+    scores: Mapping[str, np.ndarray],
+    others: Mapping[str, np.ndarray],
+    group: str,
+    *,
+    once: tuple[bool, bool] = (False, False),
+) -> Estimate:
     """The probability that a training of a method scores higher than one of another, over the tasks of both.
 
     Args:
       scores: of one measure, as of `scores_of`.
       others: the same of the other method.
       group: one of `GROUPS`.
+      once: of either method, as of `aggregate`.
     """
-    both = [name for name in scores if name in others and name.rpartition("/")[2] in GROUPS[group]]
+    both = [name for name in chosen(scores, group) if name in others]
     pairs: list[Sequence[np.ndarray]] = [[some[name] for name in both] for some in (scores, others)]
-    return probability_of_improvement(*pairs, resamples=RESAMPLES)
+    trainings = _trainings(both, once[0]), _trainings(both, once[1])
+    return probability_of_improvement(*pairs, trainings=trainings, resamples=RESAMPLES)
 
 
 def profile(scores: Mapping[str, np.ndarray], group: str, levels: np.ndarray) -> np.ndarray:
@@ -89,7 +105,7 @@ def profile(scores: Mapping[str, np.ndarray], group: str, levels: np.ndarray) ->
 
     Source: Agarwal et al. (2021), arXiv:2108.13264, equation of score distributions.
     """
-    return np.mean([(x[:, None] > levels).mean(0) for x in chosen(scores, group)], 0)
+    return np.mean([(scores[name][:, None] > levels).mean(0) for name in chosen(scores, group)], 0)
 
 
 def summary_of(result: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float | None]]]:
@@ -99,10 +115,15 @@ def summary_of(result: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float
     def numbers(some: Mapping[str, np.ndarray], group: str) -> dict[str, float | None]:
         if not chosen(some, group):
             return dict.fromkeys(Estimate._fields)
-        found = aggregate(some, group)._asdict()
+        found = aggregate(some, group, once=trains_once(result))._asdict()
         return {name: round(float(x), 6) if np.isfinite(x) else None for name, x in found.items()}
 
     return {group: {measure: numbers(scores[measure], group) for measure in MEASURES} for group in GROUPS}
+
+
+def trains_once(result: Mapping[str, Any]) -> bool:
+    """True for a result whose trainings are those of all tasks."""
+    return bool(result.get("trains_once"))
 
 
 def shown(estimate: Mapping[str, float | None]) -> str:

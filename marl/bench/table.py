@@ -15,7 +15,18 @@ import configs
 from configs.flags import Positional
 from marl.bench.methods import SPENDING
 from marl.bench.protocol import SIZES, TRAININGS, VERSION
-from marl.bench.scores import GROUPS, MEASURES, RESULT, aggregate, improvement, missing, profile, scores_of, shown
+from marl.bench.scores import (
+    GROUPS,
+    MEASURES,
+    RESULT,
+    aggregate,
+    improvement,
+    missing,
+    profile,
+    scores_of,
+    shown,
+    trains_once,
+)
 from marl.bench.tracks import TRACKS, track_of
 from meta.runs.formatting import amount, say
 from meta.runs.plotting import BARS, colors_of, draw_line, name_rows, new_axes, new_curves, save_figure
@@ -113,7 +124,11 @@ def make_table(prepared: Results, out: None, console: Console) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     scores = {name: scores_of(one) for name, one in results.items()}
     found = {
-        name: {(group, measure): aggregate(some[measure], group) for group in GROUPS for measure in MEASURES}
+        name: {
+            (group, measure): aggregate(some[measure], group, once=trains_once(results[name]))
+            for group in GROUPS
+            for measure in MEASURES
+        }
         for name, some in scores.items()
     }
     ranked = sorted(results, key=lambda name: -found[name]["held-out", "gain"].value)
@@ -134,7 +149,8 @@ def make_table(prepared: Results, out: None, console: Console) -> None:
     ]
     lines = Table("method", f"probability of a higher gain than {best}, held-out forms")
     for name in ranked[1:]:
-        estimate = improvement(scores[name]["gain"], scores[best]["gain"], "held-out")
+        once = trains_once(results[name]), trains_once(results[best])
+        estimate = improvement(scores[name]["gain"], scores[best]["gain"], "held-out", once=once)
         lines.add_row(name, shown(estimate._asdict()))
     if len(results) > 1:
         console.print(lines)

@@ -6,7 +6,7 @@ library, rliable, asks for pandas, seaborn, arch and statsmodels, and for as man
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Hashable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -14,8 +14,6 @@ import numpy as np
 LEVEL = 0.95  # of an interval
 TAILS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)  # its quantiles
 TRIMMED = 0.25  # at either end, of an interquartile mean
-
-Draw = Callable[[np.ndarray], np.ndarray]  # (scores [n]) -> resampled scores [resamples, n]
 
 
 class Estimate(NamedTuple):
@@ -26,22 +24,31 @@ class Estimate(NamedTuple):
     high: float
 
 
-def interquartile_mean(scores: Sequence[np.ndarray], *, resamples: int, seed: int = 0) -> Estimate:
+def interquartile_mean(
+    scores: Sequence[np.ndarray], *, trainings: Sequence[Hashable] | None = None, resamples: int, seed: int = 0
+) -> Estimate:
     """The mean of the middle half of all scores, with its stratified bootstrap interval.
 
     Fewer than four scores have no quarter to leave out, and then it is their mean.
 
     Args:
       scores: of each task, `[trainings]`; trainings are drawn again within their task.
+      trainings: a name for the trainings of each task; those of one name and number are the same, and drawn together.
+        None if no two tasks have the same.
       resamples: how often they are drawn.
       seed: of the draws.
     """
-    draws = np.concatenate([draw(task) for draw, task in _pairs(scores, resamples, seed)], 1)
+    draws = np.concatenate(_drawn(scores, trainings, resamples, seed), 1)
     return _estimate(float(trimmed_mean(np.concatenate(scores))), trimmed_mean(draws), scores)
 
 
 def probability_of_improvement(
-    scores: Sequence[np.ndarray], others: Sequence[np.ndarray], *, resamples: int, seed: int = 0
+    scores: Sequence[np.ndarray],
+    others: Sequence[np.ndarray],
+    *,
+    trainings: tuple[Sequence[Hashable], Sequence[Hashable]] | None = None,
+    resamples: int,
+    seed: int = 0,
 ) -> Estimate:
     """The probability that a training scores higher than one of another method, a tie counting half: mean over tasks.
 
@@ -51,12 +58,13 @@ def probability_of_improvement(
     Args:
       scores: of each task, `[trainings]`.
       others: the same of the other method, with the tasks in the same order.
+      trainings: of either method, as of `interquartile_mean`.
       resamples: how often trainings of both are drawn again.
       seed: of the draws.
     """
     both = [*scores, *others]
-    drawn = [draw(task) for draw, task in _pairs(both, resamples, seed)]
-    half = len(scores)
+    named = [(method, name) for method, names in enumerate(trainings) for name in names] if trainings else None
+    drawn, half = _drawn(both, named, resamples, seed), len(scores)
     values = [_higher(x, y) for x, y in zip(drawn[:half], drawn[half:], strict=True)]
     value = np.mean([_higher(x, y) for x, y in zip(scores, others, strict=True)])
     return _estimate(float(value), np.mean(values, 0), both)
@@ -73,14 +81,17 @@ def trimmed_mean(scores: np.ndarray) -> np.ndarray:
     return np.asarray(stats.trim_mean(scores, TRIMMED, axis=-1))
 
 
-def _pairs(scores: Sequence[np.ndarray], resamples: int, seed: int) -> list[tuple[Draw, np.ndarray]]:
-    """Each task's scores, with a function that draws them again."""
-    generator = np.random.default_rng(seed)
-
-    def draw(task: np.ndarray) -> np.ndarray:
-        return task[generator.integers(len(task), size=(resamples, len(task)))]
-
-    return [(draw, task) for task in scores]
+def _drawn(
+    scores: Sequence[np.ndarray], trainings: Sequence[Hashable] | None, resamples: int, seed: int
+) -> list[np.ndarray]:
+    """Each task's scores as they are drawn again, `[resamples, trainings]`."""
+    generator, chosen, drawn = np.random.default_rng(seed), dict[Hashable, np.ndarray](), []
+    for name, task in zip(range(len(scores)) if trainings is None else trainings, scores, strict=True):
+        size = len(task)
+        if (name, size) not in chosen:
+            chosen[name, size] = generator.integers(size, size=(resamples, size))
+        drawn.append(task[chosen[name, size]])
+    return drawn
 
 
 def _higher(x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -133,7 +133,7 @@ class _Aggregates:
         self.config, self.compared, self.score = comparison
         groups, tasks, methods = self.compared.groups, self.compared.tasks, self.compared.methods
         self.scores = {key: np.array([one.scores[self.score] for one in group]) for key, group in groups.items()}
-        self.draws = {"resamples": self.config.resamples, "seed": self.config.seed}
+        self.draws: dict[str, Any] = {"resamples": self.config.resamples, "seed": self.config.seed}
         self.cells = {key: self._cell([values]) for key, values in self.scores.items()}
         whole = [one for one in methods if all((task, one) in groups for task in tasks)]
         if len(tasks) > 1:  # games have returns of several scales

@@ -296,6 +296,8 @@ def test_a_method_improves_on_itself_in_half_of_the_pairs_and_two_halves_overlap
     first, second = (scores.aggregate(half, "held-out") for half in halves)
     assert first.low < second.high
     assert second.low < first.high
+    intervals = [scores.aggregate(noisy, "held-out", once=once) for once in (False, True)]
+    assert intervals[0].value == intervals[1].value
     levels = np.array([-np.inf, np.inf])
     np.testing.assert_array_equal(scores.profile(noisy, "training", levels), [1, 0])
 

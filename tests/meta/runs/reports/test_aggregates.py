@@ -38,6 +38,21 @@ def test_trainings_are_drawn_again_within_their_game():
     assert found == (5.0, 5.0, 5.0)
 
 
+def test_the_same_trainings_in_several_tasks_are_drawn_together():
+    """Three copies of one task have its interval, and as many tasks of other trainings a narrower one."""
+    one = np.array([0.0, 1.0, 2.0, 4.0, 8.0])
+    alone = interquartile_mean([one], resamples=5_000)
+    together = interquartile_mean([one] * 3, trainings=["a"] * 3, resamples=5_000)
+    apart = interquartile_mean([one] * 3, trainings="abc", resamples=5_000)
+    assert together == pytest.approx(alone)
+    assert apart.high - apart.low < 0.75 * (together.high - together.low)
+    assert apart == interquartile_mean([one] * 3, resamples=5_000)
+    other = one + 1.5
+    pair = probability_of_improvement([one], [other], resamples=5_000)
+    three = probability_of_improvement([one] * 3, [other] * 3, trainings=("aaa", "aaa"), resamples=5_000)
+    assert three == pytest.approx(pair)
+
+
 def test_the_interval_is_that_of_all_draws():
     """Two trainings have four draws, of which a quarter is twice the one and a quarter twice the other."""
     draws = [np.mean(draw) for draw in itertools.product([0.0, 1.0], repeat=2)]
