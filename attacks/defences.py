@@ -169,7 +169,10 @@ def power_regularization(rate: float = 0.3, steps: int = 8) -> Defence:
                 return actions.divergence(spoken, silent).mean()
 
             def step(weights: Any, _: None) -> tuple[Any, None]:
-                return jax.tree.map(lambda w, g: w - rate * g, weights, jax.grad(power)(weights)), None
+                # Weights of kernels that are exactly 0 are not there, in a sparse victim, and stay so.
+                there = jax.tree.map(lambda w: (w != 0) | (w.ndim < 2), weights)
+                gradient = jax.grad(power)(weights)
+                return jax.tree.map(lambda w, g, one: w - rate * g * one, weights, gradient, there), None
 
             weights, _ = jax.lax.scan(step, weights_of(state), None, steps)
             return with_weights(state, weights), metrics | {"power": power(weights)}

@@ -355,9 +355,13 @@ def table(
     checks.size("bins", bins, 1, 1_000_000)
     checks.number("scale", scale, 0, brackets="()")
     inputs = _num_inputs(obs_shape)
+    for name, bound in (("low", low), ("high", high)):
+        if np.size(bound) not in (1, inputs):
+            raise ValueError(f"{name}: got {np.size(bound)} numbers; {inputs}, one for each input, are needed")
     lows, highs = (np.broadcast_to(np.asarray(x, np.float32).reshape(-1), (inputs,)) for x in (low, high))
     if not (np.isfinite(lows).all() and np.isfinite(highs).all() and (highs > lows).all()):
-        raise ValueError(f"got the bounds {lows.tolist()} and {highs.tolist()}; finite ones are needed")
+        got = f"got the bounds {lows.tolist()} and {highs.tolist()}"
+        raise ValueError(f"{got}; finite ones, high above low, are needed")
     cells = bins ** len(lows)
     if cells > 1_000_000:
         raise ValueError(f"got {cells:,} cells; a million at most, by fewer bins or another message")

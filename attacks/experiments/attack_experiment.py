@@ -110,7 +110,8 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
 
         experts = 1 + bool(self.attack.controller)  # one of the game, and one of the game with a goal
         expert = {EXPERT: experts * EXPERTS * EXPERT_TRAININGS * whole} if self.config.begin == "expert" else {}
-        choice = {CHOOSING: 2 * search.num_judges * whole} if search.is_choice else {}
+        has_start = bool(self.config.start_name or search.controllers)
+        choice = {CHOOSING: (has_start + len(search.stages)) * search.num_judges * whole} if search.is_choice else {}
         fresh = {f"fresh {name}": number * self.config.evaluation_trials * whole for name, number in self.fresh.items()}
         return steps([one.stage for one in search.controllers]) | expert | steps(search.stages) | choice | fresh
 

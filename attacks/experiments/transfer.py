@@ -199,7 +199,12 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
             **wanted,
         }
 
-    kinds = [("transfer", name) for name in victims if options.transfer]
+    kinds = [
+        ("transfer", name)
+        for name, victim in victims.items()
+        if options.transfer
+        and (config.defence == "none" or _fits(with_training(attack, victim=victim), config.defence, console))
+    ]
     if options.defences and not options.host:
         kinds += [("defences", name) for name in DEFENCES if name in found["defences"] or _fits(attack, name, console)]
     kinds = [("host", SAME)] if options.host else kinds

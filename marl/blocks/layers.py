@@ -76,11 +76,12 @@ class Layers(nn.Module):
         # Large images a few at a time, unrolled: the output of a convolution is still in the cache for the next one,
         # and the gradient takes a quarter of the time. In a loop XLA's convolutions have one thread.
         few = AT_ONCE if self.largest != 1 and len(obs) <= 64 * AT_ONCE else max(len(obs), 1)
+        norms = [nn.LayerNorm() if self.layer_norm else lambda x: x for _ in convolutions]  # the same for all parts
         parts = []
         for first in range(0, max(len(obs), 1), few):
             part = obs[first : first + few]
-            for one in convolutions:
-                part = activate(one(part))
+            for one, norm in zip(convolutions, norms, strict=True):
+                part = activation(norm(one(part)))
             parts.append(part)
         obs = jnp.concatenate(parts) if len(parts) > 1 else parts[0]
         flat = obs.reshape(len(obs), -1)

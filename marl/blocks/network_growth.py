@@ -33,9 +33,9 @@ def widen(params: Any, fresh: Any) -> Any:
       Like `fresh`.
 
     Raises:
-      ValueError: for other layers, kernels with a constant fan-in, a layer that has become smaller, or an array of more
-        than two axes that has grown: a convolution, in whose output, as a row, old and new entries are mixed, or what a
-        replay buffer holds.
+      ValueError: for other layers, kernels with a constant fan-in, a layer that has become smaller, layer normalisation
+        over more units, whose statistics would change, or an array of more than two axes that has grown: a convolution,
+        in whose output, as a row, old and new entries are mixed, or what a replay buffer holds.
 
     Source: the requirement is that of OpenAI et al., Dota 2 with Large Scale Deep Reinforcement Learning (2019),
     arXiv:1912.06680, appendix B; Chen et al., Net2Net (2016), arXiv:1511.05641, copy units instead.
@@ -53,6 +53,8 @@ def widen(params: Any, fresh: Any) -> Any:
             raise ValueError(f"network: {name}: got {new.shape} for {old.shape}; no axis may become smaller")
         if old.shape == new.shape:
             return old
+        if "LayerNorm" in name:
+            raise ValueError(f"network: {name}: got {new.shape} for {old.shape}; a normalised layer cannot be widened")
         if old.ndim > 2:
             raise ValueError(f"network: {name}: got {new.shape} for {old.shape}; a convolution cannot be widened")
         if old.ndim == 1 and (old.size, new.size) in parts:  # a number for each weight of a part, in one vector

@@ -206,6 +206,8 @@ class Learner(NamedTuple):
       num_seats: seats in a row in which it plays with the same state; `marl.shared` makes it more than one.
       sees_all: whether its observations are its own with those of all other players behind, along the last axis, the
         next seat first. `learn` puts them together.
+      compares_rows: whether its update takes the rows of its batch for independent environments, as a baseline does
+        that is the mean of the others' returns. It then holds one seat.
     """
 
     init: InitFn
@@ -221,6 +223,7 @@ class Learner(NamedTuple):
     num_seats: int = 1
     sees_all: bool = False
     outputs: OutputsFn | None = None
+    compares_rows: bool = False
 
 
 def keep_state(key: jax.Array, state: LearnerState, trajectory: Trajectory, /) -> tuple[LearnerState, Metrics]:

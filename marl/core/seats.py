@@ -101,7 +101,8 @@ def shared(learner: Learner, game: Game) -> Learner:
       The learner, for `game.num_agents` seats.
 
     Raises:
-      ValueError: if observations or actions differ between the seats.
+      ValueError: if observations or actions differ between the seats, or for a learner that compares environments: a
+        co-player's return in the same one depends on one's own actions, and would be no baseline.
 
     Example:
       >>> import games, jax, marl
@@ -114,6 +115,9 @@ def shared(learner: Learner, game: Game) -> Learner:
     Source: parameter sharing: Gupta et al., Cooperative Multi-Agent Control Using Deep Reinforcement Learning (2017);
     independent PPO: de Witt et al. (2020), arXiv:2011.09533.
     """
+    if learner.compares_rows:
+        needed = "one learner for each seat, as with --no-share, is needed"
+        raise ValueError(f"shared: got a learner whose baseline is the mean of the other environments; {needed}")
     kinds = [(_kind(game.observation_space(a)), _kind(game.action_space(a))) for a in game.agents]
     for seat, kind in enumerate(kinds):
         if kind != kinds[0]:

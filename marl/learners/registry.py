@@ -89,12 +89,13 @@ def make_learner(
     """A learner from its name, or its name with settings: `naive`, `zd(chi=2)`, `ppo(hidden=[32], anneal=True)`.
 
     All learners with a network, such as ppo, dqn or loqa, take `network`, which is feed_forward, recurrent, or of
-    images convolutional or nature (dqn and ape_x take no memory, r2d2 nothing without one), the settings of that
-    beside its own, and `anneal`, with which the learning rate falls on a straight line to 0 at the optimiser's last
-    step: `ppo(network='recurrent', hidden=[32], memory=32)`, or `r2d2(network='nature', memory=512)`. With `sparsity`,
-    as in `ppo(sparsity='rigl(density=0.1, until=5_000)')`, which all but loqa take, few of its weights are there, as
-    of `marl.blocks.sparse`; td3 and sac take that too, and no network. The members of a group of settings, which is a
-    dict in Python as in `dqn(game, replay={"buffer_size": 64})`, stand beside the others: `dqn(buffer_size=64)`.
+    images convolutional or nature (dqn and ape_x take no memory, r2d2 nothing without one), the settings of that beside
+    its own, and `anneal`, with which the learning rate falls on a straight line to 0 at the optimiser's last step, as
+    if every update had its steps (dqn, ape_x and r2d2 have none before `learning_starts`, and end above 0):
+    `ppo(network='recurrent', hidden=[32], memory=32)`, or `r2d2(network='nature', memory=512)`. With `sparsity`, as in
+    `ppo(sparsity='rigl(density=0.1, until=5_000)')`, which all but loqa take, few of its weights are there, as of
+    `marl.blocks.sparse`; td3 and sac take that too, and no network. The members of a group of settings, which is a dict
+    in Python as in `dqn(game, replay={"buffer_size": 64})`, stand beside the others: `dqn(buffer_size=64)`.
 
     In a repeated game of two players and actions, five numbers, as in `0.9,1,0,1,0`, are a memory-one policy. Several
     specs with a plus between them are a population, of which one is drawn for each trial: `naive + lola + tft`. A
@@ -236,7 +237,10 @@ def _memory_one_in_rounds(name: str) -> Make:
 
     @functools.wraps(factory)
     def make(game: Game, seat: int, **settings: Any) -> Learner:
-        return play_memory_one(factory(formula_of(game), seat, **settings))
+        formula = formula_of(game)
+        if (memory := getattr(game, "memory", 1)) != 1:
+            raise ValueError(f"got {game.name} with a memory of {memory} rounds; one of a single round is needed")
+        return play_memory_one(factory(formula, seat, **settings))
 
     return make
 

@@ -101,7 +101,8 @@ def prepare(cores: Sequence[int], cache: str, flags: str, gpu: bool, driver: str
         return _report()
     os.environ["XLA_FLAGS"] = flags
     if cores:
-        os.sched_setaffinity(0, cores)
+        if hasattr(os, "sched_setaffinity"):  # macOS has none
+            os.sched_setaffinity(0, cores)
         os.environ["NPROC"] = str(len(cores))
     if not gpu:
         os.environ["JAX_PLATFORMS"] = "cpu"

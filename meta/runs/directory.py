@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ class RunDirectory:
           OSError: if it cannot be written to; what was made is removed again.
         """
         if os.path.lexists(path) and (not path.is_dir() or {one.name for one in path.iterdir()} - NOTHING_BEGUN):
-            go_on = f", or go on with --resume {path}" if os.path.lexists(path / CONFIG) else ""
+            go_on = f", or go on with --resume {shlex.quote(str(path))}" if os.path.lexists(path / CONFIG) else ""
             raise FileExistsError(f"{path}: already holds something; name another{go_on}")
         new, run = not path.exists(), None
         path.mkdir(parents=True, exist_ok=True)
@@ -271,7 +272,7 @@ def read_configs(path: Path, program: str, first: str, first_is: str, kind: Call
     if not there and not record:
         raise ConfigError(f"--resume: got {configs.shown(str(path))}; the directory of a run (with {CONFIG}) is needed")
     text = configs.read_text(path / CONFIG) if there else ""
-    line = text.partition("\n")[0]
+    line = text.partition("\n")[0].rstrip()
     began = line.removeprefix("# ") if line.startswith("# python -m ") else ""
     began = began.partition(" --")[0]  # without its options
     if record and (not there or (began and line.startswith(f"# {record.command} "))):

@@ -152,7 +152,7 @@ def main(folder: Path, name: str, begun: int) -> None:
 
 
 def _summary(folder: Path) -> dict[str, Any]:
-    for name in ("summary.json", "report.json"):
+    for name in ("summary.json", "crossplay.json", "report.json"):  # a run has one of them
         if (folder / name).is_file():
             found = json.loads((folder / name).read_text(encoding="utf-8"))
             return found if isinstance(found, dict) else {}

@@ -28,6 +28,7 @@ from marl.blocks.networks import feed_forward
 from marl.core.learn import learn
 from marl.core.learner import Learner
 from marl.learners.sampled.dice import reinforce
+from meta.runs.array_files import named_leaves
 from tests.nightly import grid
 
 GAME = games.make("CartPole-v1", max_steps_in_episode=20)
@@ -280,6 +281,21 @@ def test_input_decay_needs_kernels_whose_shape_tells_their_input(parameters):
     spec = "ppo(hidden=[64, 64], sparsity='static(density=0.05, constant_fan_in=True)')"
     with pytest.raises(ValueError, match="victim: got kernels with a constant fan-in; input_decay needs dense ones"):
         input_decay(0.1)(KEY, talk, lambda game: make_learner(spec, game), SCHEDULE)
+
+
+@pytest.mark.system
+def test_power_leaves_a_sparse_victim_sparse(parameters):
+    talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
+    spec = "ppo(hidden=[8], minibatches=1, epochs=1, sparsity='static(density=0.4)')"
+
+    def weights_after(defence):
+        train = jax.jit(lambda: defence(KEY, talk, lambda game: make_learner(spec, game), SCHEDULE).state.params)
+        return {name: x for name, x in named_leaves(train()).items() if x.ndim > 1}
+
+    bare, defended = weights_after(DEFENCES["none"]), weights_after(power_regularization())
+    for name, weights in defended.items():
+        np.testing.assert_array_equal(weights == 0, bare[name] == 0)
+    assert any((weights != bare[name]).any() for name, weights in defended.items())
 
 
 @pytest.mark.system

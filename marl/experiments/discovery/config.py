@@ -92,8 +92,9 @@ class DiscoveryConfig(configs.CommandConfig):
         most = configs.MOST // self.num_updates
         rising = lambda x: x[:1] == (1,) and all(a < b for a, b in pairwise(x)) and x[-1] <= most  # noqa: E731
         configs.check(self, f"whole numbers that rise from 1 to at most {most:,}", rising, "lengths")
-        if not self.environments:
-            raise ValueError("environments: got none; at least one game is needed")
+        if not self.environments or len({*self.environments}) < len(self.environments):
+            got = configs.shown(self.environments) if self.environments else "none"
+            raise ValueError(f"environments: got {got}; at least one game, each once, is needed")
         starts = ("auto", "ppo", "zero") if self.kind == "drift" else ("auto", "l2", "zero")
         if self.start not in starts:
             raise ValueError(f"start: got {self.start!r} of a {self.kind}; {configs.one_of(self.start, starts)}")

@@ -138,8 +138,8 @@ def _time_section(folder: RunDirectory, studies: dict[str, Study], results: dict
     gain = grids["gain"]
     answer = (
         f"A shaper that may change its policy gets more than the best that keeps it in {int((gain > 0).sum())} of "
-        f"{gain.size} settings, by {np.nanmin(gain):.2f} to {np.nanmax(gain):.2f}; its policy is extortion in "
-        f"{np.nanmin(grids['changing']):.1%} to {np.nanmax(grids['changing']):.1%} of the meta-steps."
+        f"{gain.size} settings, by {gain[gain > 0].min(initial=np.inf):.2f} to {np.nanmax(gain):.2f}; its policy is "
+        f"extortion in {np.nanmin(grids['changing']):.1%} to {np.nanmax(grids['changing']):.1%} of the meta-steps."
     )
     text = (
         "Shapers of a naive learner over the number of its learning steps and their size: `good_shepherd`, which keeps "

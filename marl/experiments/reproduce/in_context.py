@@ -93,7 +93,7 @@ def train_pair(config: Training, *, store: Store | None = None, report: Report |
 
         def mean(values: jax.Array, weights: jax.Array, first: int = 0) -> jax.Array:
             total = (values[:, None, first:] * which[:, first:]).sum((2, 3))
-            return total / jnp.maximum((weights[:, None, first:] * which[:, first:]).sum((2, 3)), 1.0)
+            return total / (weights[:, None, first:] * which[:, first:]).sum((2, 3))  # NaN where nothing was played
 
         cooperates, chances = map(jnp.stack, zip(*map(config.dilemma.cooperates, played), strict=True))
         payoffs = jnp.stack([one.reward for one in played])
@@ -227,4 +227,5 @@ def _job(path: Path, config: Training, console: Console) -> Callable[[], None]:
 
 def _describe(metrics: dict[str, np.ndarray]) -> str:
     apart, together = np.reshape(metrics["late"], (-1, 2)).mean(0)
-    return f"cooperation: {together:.2f} with each other, {apart:.2f} with policies"
+    said = {"with each other": together, "with policies": apart}
+    return "cooperation: " + ", ".join(f"{x:.2f} {name}" for name, x in said.items() if np.isfinite(x))

@@ -67,17 +67,20 @@ class SavedRun(RunFiles):
         """Draws metrics over the run: the mean over seeds, and every seed as a thin line.
 
         Args:
-          names: of metrics; those whose names end in `return`, else the fitness, if empty.
+          names: of metrics; those whose names end in `return`, else the fitness, else all, if empty.
 
         Raises:
-          ValueError: for a name that the run has not recorded.
+          ValueError: for a name that the run has not recorded, or a run without metrics.
         """
         from matplotlib.figure import Figure
 
         from meta.runs.plotting import GREY
 
         metrics = self.metrics
-        chosen = list(names) or [name for name in metrics if name.endswith("return")] or ["fitness"]
+        if not metrics:
+            raise ValueError(f"names: {self.path} has recorded no metrics")
+        usual = [name for name in metrics if name.endswith("return")] or [name for name in metrics if name == "fitness"]
+        chosen = list(names) or usual or list(metrics)[1:]
         if unknown := [name for name in chosen if name not in metrics]:
             raise ValueError(f"names: got {shown(unknown[0])}; one of {', '.join(metrics)} is needed")
         figure = Figure(figsize=(6.0, 3.6), layout="constrained")

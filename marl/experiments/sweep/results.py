@@ -109,7 +109,9 @@ def print_table(console: Console, rows: Sequence[Row]) -> None:
         beside = [_with_error(*row.control[1:])] if control and row.control else []
         table.add_row(*row.point.values.values(), _with_error(row.mean, row.error), *beside)
     console.print(table)
-    say(console, f"± one standard error over {rows[0].over}")
+    over = " or ".join(dict.fromkeys(row.over for row in rows))
+    has_errors = any(math.isfinite(row.error) for row in rows)
+    say(console, f"± one standard error over {over}" if has_errors else f"without standard errors ({over})")
 
 
 def conclusion(rows: Sequence[Row]) -> str:

@@ -79,7 +79,8 @@ def advantage_alignment(
     """
     own = {"learning_rate": learning_rate, "gae_lambda": gae_lambda, "entropy_coefficient": entropy_coefficient}
     objective, settings = _aligned(alignment, policy_gradient, baseline, settings)
-    return one_step(game, seat, objective, details, discount=discount, **own, **settings)
+    made = one_step(game, seat, objective, details, discount=discount, **own, **settings)
+    return made._replace(compares_rows=baseline == "group")
 
 
 @factory
@@ -124,7 +125,8 @@ def proximal_advantage_alignment(
     """
     own = {"learning_rate": learning_rate, "gae_lambda": gae_lambda, "entropy_coefficient": entropy_coefficient}
     objective, settings = _aligned(alignment, clipped_surrogate(clip=clip), baseline, settings)
-    return ppo(game, seat, objective=objective, epochs=epochs, discount=discount, **own, **settings)
+    made = ppo(game, seat, objective=objective, epochs=epochs, discount=discount, **own, **settings)
+    return made._replace(compares_rows=baseline == "group")
 
 
 def _aligned(

@@ -171,6 +171,7 @@ def _gradient_learner(
         act_greedy=act_greedy,
         seat=seat,
         outputs=outputs,
+        compares_rows=True,
     )
 
 

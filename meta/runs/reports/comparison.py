@@ -169,6 +169,8 @@ class _Aggregates:
         first, *others = sorted(known, key=lambda one: -self.cells[task, one].middle.value)
         cell, score = self.cells[task, first], curves.words(self.score)
         where = "" if len(self.rows) == 1 else f" over {task}"
+        if len(self.rows) > 1 and task != ALL:
+            where += " (no method was played in every game)"
         said = f"{first} has an interquartile mean of {score}{where} of {_interval(cell.middle)}"
         if others:
             said = f"{first} has the highest interquartile mean of {score}{where}, {_interval(cell.middle)}"
@@ -231,7 +233,10 @@ def _body(found: _Aggregates) -> Iterator[Element]:
             [name, *(configs.short(str(compared.settings[one][name])) for one in compared.methods)] for name in fields
         ]
         yield page.section("Settings that differ", page.table(["field", *compared.methods], rows))
-    words = ["marl-shaping", "compare", *config.runs, "--score", found.score, "--out", config.out]
+    usual, words = CompareConfig(), ["marl-shaping", "compare", *config.runs, "--score", found.score]
+    for name in ("tasks", "resamples", "seed", "out"):
+        if (value := getattr(config, name)) != getattr(usual, name):
+            words += [f"--{name}", *map(str, value if isinstance(value, tuple) else [value])]
     yield page.section("Repeat", page.element("pre", page.element("code", shlex.join(words))))
 
 

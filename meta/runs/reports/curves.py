@@ -58,7 +58,7 @@ def of_run(metrics: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     together.sort(key=lambda name: not name.startswith("shaper"))  # whose colour is the first, as in figures
     groups = [together, *([name] for name in numbers if name not in (*together, "fitness"))]
     seeds = max((x.shape[1] for x in numbers.values() if x.ndim == 2), default=1)
-    note = f"Mean of {seeds} seeds; band: one standard deviation between them." if seeds > 1 else "One seed."
+    note = f"Mean of {seeds} runs; band: one standard deviation between them." if seeds > 1 else "One run."
     if (rows := -(-len(first) // POINTS)) > 1:
         note += f" Each point is the mean of about {rows:,} rows of metrics."
     title = "Return" if all(name.endswith("return") for name in together) else "Return and fitness"

@@ -71,6 +71,9 @@ def test_networks_that_cannot_grow_are_refused():
     images = (jax.jit(convolutional((6, 6, 2), 2, channels=channels).init)(SMALL) for channels in (4, 8))
     with pytest.raises(ValueError, match="convolution"):
         widen(*images)
+    normed = (jax.jit(feed_forward((4,), 2, hidden=hidden, layer_norm=True).init)(SMALL) for hidden in ((8,), (12,)))
+    with pytest.raises(ValueError, match=r"LayerNorm_0.*a normalised layer cannot be widened"):
+        widen(*normed)
 
 
 @nightly

@@ -150,6 +150,16 @@ def test_no_network_is_initialised_with_a_decomposition_of_lapack():
         assert " qr[" not in str(jax.make_jaxpr(network.init)(jax.random.key(0)))
 
 
+def test_normalised_convolutions_of_many_images_are_those_of_a_few():
+    """Batches of more than 16 large images are convolved in parts, which share the normalisation."""
+    network = nature((36, 36, 1), 2, layer_norm=True, filters=[4], hidden=[8])
+    images = jax.random.uniform(jax.random.key(1), (20, 36, 36, 1), maxval=255.0)
+    params = network.init(jax.random.key(0))
+    whole, parts = network.apply(params, images, ()), [network.apply(params, images[i : i + 10], ()) for i in (0, 10)]
+    for found, each in zip(whole[:2], zip(*(part[:2] for part in parts), strict=True), strict=True):
+        np.testing.assert_allclose(found, jnp.concatenate(each), rtol=1e-4, atol=1e-5)
+
+
 def test_convolutions_by_patches_are_those_of_flax():
     shape = (9, 12, 2)
     images = jax.random.uniform(jax.random.key(0), (3, *shape))

@@ -28,6 +28,23 @@ class Unlike(CoinGame):
         return Discrete(4 + (agent == "agent_1"))
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "reinforce",
+        "naive_dice",
+        "advantage_alignment(baseline='group')",
+        "proximal_advantage_alignment(baseline='group')",
+    ],
+)
+def test_learners_that_compare_environments_hold_one_seat(spec):
+    """Of the mean of other rows a co-player's return in the same environment would be a part."""
+    game = make("ipd", episode_length=5)
+    with pytest.raises(ValueError, match="shared: got a learner whose baseline is the mean of the other environments"):
+        shared(marl.make_learner(spec, game), game)
+    shared(marl.make_learner("advantage_alignment", game), game)  # with a critic
+
+
 def flat_linear(num_inputs, num_outputs=4):
     """`linear` of images."""
     network = linear(num_outputs, num_inputs)

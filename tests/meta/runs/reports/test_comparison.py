@@ -97,6 +97,19 @@ def test_the_files_have_the_values_by_hand(runs, tmp_path, capsys):
     assert "3 or 4 of each method and game" in said
 
 
+def test_a_page_repeats_the_options_that_are_not_the_usual_ones(runs, tmp_path):
+    options = ("--resamples", "100", "--seed", "3", "--tasks", "environment")
+    assert not compare(*runs, "--out", tmp_path / "out", "--quiet", *options)
+    assert "--tasks environment --resamples 100 --seed 3 --out" in (tmp_path / "out.html").read_text()
+
+
+def test_a_conclusion_about_one_game_of_several_says_so(tmp_path, capsys):
+    paths = [several(tmp_path / "a", "ppo", 0, [1.0, 2.0], "one"), several(tmp_path / "b", "dqn", 0, [5.0, 6.0], "two")]
+    assert not compare(*paths, "--out", tmp_path / "out")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "dqn has an interquartile mean of returns over two (no method was played in every game) of 5.5" in said
+
+
 def test_games_of_other_scales_are_scaled_before_they_are_joined(tmp_path):
     paths = [
         several(tmp_path / "a", "ppo", 0, [0.0, 10.0], "one"),
