@@ -161,7 +161,7 @@ def _check_players(game: Game, shaper: Any, opponents: Sequence[Learner], least:
         seat = game.num_agents - len(opponents) + i
         if opponent.seat not in (None, seat):
             needed = "one made for that seat is needed"
-            raise ValueError(f"learners: got one for seat {opponent.seat} in seat {seat}; {needed}")
+            raise ValueError(f"opponents: got one for seat {opponent.seat} in seat {seat}; {needed}")
     most = game.num_agents - least
     if not 1 <= len(opponents) <= most or (kind is Shaper and len(opponents) != most):
         needed = f"{most}" if kind is Shaper or most == 1 else f"1 to {most}"

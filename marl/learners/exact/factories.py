@@ -45,7 +45,7 @@ def _made_of(
     """A form of payoffs as a factory of a game and a seat, with the same settings but for the length of the policy."""
 
     def make(game: FormulaGame, seat: int = 0, **settings: Any) -> Learner:
-        return form(payoffs(game, seat), num_logits=game.num_logits, **settings)
+        return form(payoffs(game, seat), num_logits=game.num_logits, **settings)._replace(seat=seat)
 
     own = list(inspect.signature(make, eval_str=True).parameters.values())[:2]
     given = inspect.signature(form, eval_str=True).parameters.values()

@@ -37,7 +37,7 @@ def test_two_naive_learners_follow_their_exact_gradients():
 
 def test_a_learner_in_another_seat_than_it_was_made_for_is_refused():
     shaper, opponent, ipd = mfos(), make_learner("naive", GAME), make("ipd", episode_length=2)
-    with pytest.raises(ValueError, match="learners: got one for seat 0 in seat 1; one made for that seat is needed"):
+    with pytest.raises(ValueError, match="opponents: got one for seat 0 in seat 1; one made for that seat is needed"):
         shaping_trial(GAME, shaper, opponent, meta_steps=3)(shaper.init(jax.random.key(0)), jax.random.key(1))
     for spec in ("ppo", "dqn", "reinforce", "ppo(network='recurrent')"):
         pair = [make_learner(spec, ipd, seat) for seat in (0, 1)]

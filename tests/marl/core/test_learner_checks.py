@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from games import InfinitelyRepeated, make, prisoners_dilemma, stag_hunt
-from marl import Learner, learn, make_learner, make_shaper, memory_one, ppo, shaping_trial
+from marl import Learner, learn, make_learner, make_shaper, memory_one, naive, ppo, shaping_trial
 from marl.core.fingerprint import compiled_once, fingerprint
 from meta import Evolution, Outcome, evolve
 
@@ -96,7 +96,10 @@ CALLS = {
         THREE, make_shaper("mfos", THREE), []
     ),
     "opponents: got 2; 1 is needed": lambda: shaping_trial(FORMULA, make_shaper("mfos", FORMULA), [memory()] * 2),
-    "learners: got one for seat 0 in seat 1": lambda: shaping_trial(FORMULA, make_shaper("mfos", FORMULA), naive_of(0)),
+    "learners: got one for seat 0 in seat 1": lambda: learn(KEY, FORMULA, [naive(FORMULA)] * 2, num_updates=1),
+    "opponents: got one for seat 0 in seat 1": lambda: shaping_trial(
+        FORMULA, make_shaper("mfos", FORMULA), naive_of(0)
+    ),
     "meta_steps: got 0": lambda: shaping_trial(FORMULA, make_shaper("mfos", FORMULA), naive_of(1), meta_steps=0),
     "scored_from: got 2; less than the 2 meta_steps": lambda: shaping_trial(
         FORMULA, make_shaper("mfos", FORMULA), naive_of(1), meta_steps=2, scored_from=2
