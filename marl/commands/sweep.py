@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -62,9 +63,8 @@ def main(arguments: Sequence[str]) -> int:
         planned = _plan(arguments)
         process.stop_on_signals()
         with _opened(planned):
-            kept = (
-                f"go on with {' '.join([process.called(PROGRAM), '--resume', str(planned.out), *plugins.imported()])}"
-            )
+            words = ["--resume", shlex.quote(str(planned.out)), *plugins.imported()]
+            kept = f"go on with {' '.join([process.called(PROGRAM), *words])}"
             return _run(planned)
     except (ValueError, FileExistsError) as error:
         return _say(str(error), 2)
@@ -139,7 +139,7 @@ def _opened(planned: Planned) -> Iterator[None]:
     out = planned.out
     if not planned.options.resume:
         if os.path.lexists(out) and (not out.is_dir() or any(out.iterdir())):
-            go_on = f", or go on with --resume {out}" if (out / plan.FILE).exists() else ""
+            go_on = f", or go on with --resume {shlex.quote(str(out))}" if (out / plan.FILE).exists() else ""
             raise FileExistsError(f"{out}: already holds something; name another{go_on}")
         out.mkdir(parents=True, exist_ok=True)
     with open(out / ".lock", "ab", opener=no_link) as lock:

@@ -97,8 +97,8 @@ def make_agent_step(
       learner: the agent.
 
     Returns:
-      `begin(key) -> Mind` and `step(key, mind, estimate) -> Mind`, where `estimate` `[logits]` are the probabilities
-      that the other is thought to play, in its own view; both compiled.
+      `begin(key) -> AgentState` and `step(key, state, estimate) -> AgentState`, where `estimate` `[logits]` are the
+      probabilities that the other is thought to play, in its own view; both compiled.
     """
 
     def begin(key: jax.Array) -> AgentState:

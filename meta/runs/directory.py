@@ -217,7 +217,7 @@ class RunDirectory:
                 state, metrics, record = checkpoints.read(path, like, last)
             except checkpoints.Damaged as error:
                 self._warn(f"checkpoint {path.name} is damaged and left out ({' '.join(str(error).split())[:120]})")
-                path.rename(path.with_name(f"{path.name}.damaged"))
+                path.replace(path.with_name(f"{path.name}.damaged"))
                 continue
             if self.record and record:
                 self._check_origin(path, record)

@@ -201,7 +201,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     typed, again = [*rest, *plugins.imported()], shlex.join(plugins.imported())
     run = options.open(NewRun(name, config, " ".join(began.split()), typed, say, read))
     if run:
-        kept = f"go on with {called} --resume {run.path} {again}".rstrip()
+        kept = f"go on with {called} --resume {shlex.quote(str(run.path))} {again}".rstrip()
     else:
         kept = f"go on with {called} {shlex.join(arguments)} {again}".rstrip() if command.output is Quiet else NOTHING
     tracker = "" if group and not group.first else tracker
@@ -288,7 +288,9 @@ def _resume(
     for one in words if any((path / "checkpoints").glob("*")) else ():
         say(one)
     again, tracker = shlex.join(plugins.imported()), "" if group and not group.first else tracker
-    return _Task(prepared, run, options.quiet, f"go on with {called} --resume {path} {again}".rstrip(), tracker)
+    return _Task(
+        prepared, run, options.quiet, f"go on with {called} --resume {shlex.quote(str(path))} {again}".rstrip(), tracker
+    )
 
 
 def _check_file(file: Path, config: Any) -> None:

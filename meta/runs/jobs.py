@@ -106,7 +106,7 @@ def run_jobs(jobs: Sequence[Job], console: Console) -> dict[str, dict[str, Any]]
             say(console, f"{job.path.name}: its summary.json is damaged or of other settings")
         # What has been found too high or too low so far will be so again.
         pace = min(max((time.perf_counter() - started) / expected, 0.2), 5.0) if expected else 1.0
-        left = pace * sum(one.seconds for one in jobs[i:])
+        left = pace * sum(one.seconds for one in jobs[i:] if not finished(one.path, one.config))
         say(console, f"{job.path.name}: part {i + 1} of {len(jobs)}; about {duration(left)} left in all")
         job.run()
         found = finished(job.path, job.config)

@@ -149,7 +149,8 @@ def write_claims(
         for claim in section.claims
     ]
     answers = [f"{section.title}: {section.answer}" for section in sections if section.answer]
-    said = "\n".join([*answers, f"{line} (a smoke run: no verdict to be trusted)" if fast else line])
+    counted = [f"{line} (a smoke run: no verdict to be trusted)" if fast else line] if total else []
+    said = "\n".join([*answers, *counted])
     everything = {
         "conclusion": said,
         "title": title,
