@@ -110,7 +110,10 @@ TYPES: dict[str, dict[str, str]] = {
         "meta.loop.Report": "A function of the generation, its metrics and the seconds so far; called after each "
         "transfer to the host.",
         "meta.loop.Store": "",
+        "meta.strategies.Fall": "The curve along which step size and sigma fall, by name.",
         "meta.strategies.FitnessShaping": "The transformation of fitness before a strategy reads it, by name.",
+        "meta.strategies.Noise": "The noise of a candidate's matrices, by name.",
+        "meta.strategies.Sharing": "The candidates that share trials, by name.",
         "meta.runs.checkpoints.Metrics": "Metrics by their names, one row for each generation or update.",
         "meta.runs.directory.Warn": "A function that shows a line to the user.",
         "meta.runs.provenance.Record": "",

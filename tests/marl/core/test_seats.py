@@ -38,7 +38,7 @@ class Unlike(CoinGame):
     ],
 )
 def test_learners_that_compare_environments_hold_one_seat(spec):
-    """Of the mean of other rows a co-player's return in the same environment would be a part."""
+    """A co-player's return in the same environment would be a part of the mean of all other rows."""
     game = make("ipd", episode_length=5)
     with pytest.raises(ValueError, match="shared: got a learner whose baseline is the mean of the other environments"):
         shared(marl.make_learner(spec, game), game)
