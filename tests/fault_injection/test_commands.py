@@ -45,7 +45,7 @@ MET = {
     "--trials=99999999999999999999": ("marl.mfos", "ipd", "trials: got 99999999999999999999; a whole number of"),
     "--evaluation-trials=2000000000": ("marl.mfos", "ipd", "evaluation_trials: got 2000000000, which needs "),
     "--evolution.weight-decay=inf": ("marl.mfos", "ipd", "--evolution.weight-decay: got 'inf'; a finite number"),
-    "--evolution.chunk-size=257": ("marl.mfos", "ipd", "a whole number from 0 to population_size, 256, is needed"),
+    "--evolution.chunk-size=-1": ("marl.mfos", "ipd", "chunk_size: got -1; a whole number of at least 0 is needed"),
     "--opponent=sos(b=5)": ("marl.mfos", "ipd", "sos: b: got 5; a number in (0, 1) is needed"),
     "--opponent=hola(order=0)": ("marl.mfos", "ipd", "hola: order: got 0; a whole number from 1 to 3 is needed"),
     "--opponent=naive(learning_rate=[3, 0.1])": ("marl.mfos", "ipd", "got [3, 0.1]; a number, or [lowest, highest]"),

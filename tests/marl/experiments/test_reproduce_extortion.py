@@ -118,7 +118,7 @@ def test_the_report_says_what_the_summaries_hold(tmp_path):
     assert verdicts["naive: share of trainings that extort"] == (pytest.approx(2 / 3), 0.9)
     assert verdicts["naive: by gradient, less the best extortioner"][0] == pytest.approx(0.06)
     assert "| naive, discount 0.9 | -0.760 ± 0.010 |" in kept.tables[0]
-    assert "in 3 of 4 settings, by -0.05 to 0.40; its policy is extortion in 0.0% to 0.0%" in over_time.answer
+    assert "in 3 of 4 settings, by 0.20 to 0.40; its policy is extortion in 0.0% to 0.0%" in over_time.answer
     assert "| 300 | 1 | -0.600 ± 0.000 | -0.600 | -0.650 ± 0.000 | 100.0% | 0.0% |" in over_time.tables[0]
     assert (tmp_path / "extortion.png").is_file()
     assert "From play alone 67% of the trials of kept policies are extortion" in from_play.answer
