@@ -221,7 +221,6 @@ def test_a_message_by_its_name_and_settings():
         ("table(low=[0], high=[1], bins=0)", r"^message: table: bins: got 0; a whole number of at least 1 is needed$"),
         ("table(low=[0], high=[0])", r"^message: table: got the bounds .*; finite ones, high above low, are needed$"),
         ("table(low=[0, 0], high=[1])", r"^message: table: low: got 2 numbers; 4, one for each input, are needed$"),
-        ("table(low=[0, 0], high=[1])", r"^message: table: low: got 2 numbers; 4, one for each input, are needed$"),
         ("table(low=[0], high=[1], bins=100)", r"^message: table: got 100,000,000 cells; a million at most"),
     ],
 )
