@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from games.core import checks
 from games.exact.matrix import MatrixGame
 
 CO_PLAYERS = 10_000  # how many random policies a strategy is held against
@@ -84,7 +85,7 @@ def zd_policy(
       generous: whether the line goes through (R, R) and the first action is C; through (P, P) and D otherwise.
 
     Raises:
-      ValueError: if no such policy exists, naming the feasible range of phi.
+      ValueError: if no such policy exists, naming the feasible range of phi; for a discount or a seat out of range.
 
     Example:
       >>> import games
@@ -94,6 +95,7 @@ def zd_policy(
       >>> float(own.round(3)[0]), float(other.round(3)[0])  # a defector gets no more than P, the payoff of DD
       (-2.0, -2.0)
     """
+    _check(discount, seat)
     first, through = (1.0, 0) if generous else (0.0, 3)
     line, kept = _line(game, chi, discount, seat, first, through)
     low, high = _feasible(line, kept, discount)
@@ -121,8 +123,14 @@ def feasible_phi(game: MatrixGame, chi: float, *, discount: float, seat: int = 0
       >>> round(float(low), 4), round(float(high), 4)  # 1 - 2 phi is at most the discount, 1 - 7 phi at least 0
       (0.02, 0.1429)
     """
+    _check(discount, seat)
     line, kept = _line(game, chi, discount, seat, 0.0, 3)
     return _feasible(line, kept, discount)
+
+
+def _check(discount: float, seat: int) -> None:
+    checks.number("discount", discount, 0, 1, brackets="()")
+    checks.choice("seat", seat, (0, 1))
 
 
 def _line(

@@ -267,6 +267,9 @@ def _ppo(
     """PPO with an objective and a value's loss that are functions, or named, or in files."""
     if objective != "clipped" and clip != 0.2:
         raise ValueError(f"clip: got {clip}; it is of the objective clipped, and of no other")
+    value_clip = settings.get("details", {}).get("value_clip", 0.2)
+    if value_loss is not None and value_clip is not None and value_clip != 0.2:
+        raise ValueError(f"value_clip: got {value_clip}; it is of the loss without value_loss, and of no other")
     if objective == "clipped":
         objective = clipped_surrogate(clip=clip)
     elif isinstance(objective, str):

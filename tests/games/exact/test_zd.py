@@ -279,3 +279,17 @@ def test_the_error_of_a_history_is_the_one_of_its_paper():
         assert found.chi == pytest.approx(-beta / alpha)
     known = fit(axelrod, np.array([0, 8 / 9, 1 / 2, 1 / 3, 0]), discount=1.0)  # extort-2 of Stewart and Plotkin
     assert (known.chi, known.residual) == (pytest.approx(2), pytest.approx(0, abs=1e-12))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"discount": 1.5}, r"discount: got 1.5; a number in \(0, 1\) is needed"),
+        ({"discount": 0}, r"discount: got 0; a number in \(0, 1\) is needed"),
+        ({"discount": 0.96, "seat": 5}, "seat: got 5; one of 0, 1 is needed"),
+    ],
+)
+def test_discounts_and_seats_out_of_range_are_refused(settings, message):
+    for make in (zd_policy, feasible_phi):
+        with pytest.raises(ValueError, match=f"^{message}$"):
+            make(prisoners_dilemma, 3.0, **settings)

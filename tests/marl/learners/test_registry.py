@@ -246,6 +246,7 @@ REFUSED = {
     "dqn(batch_size=0)": "learner: dqn: batch_size: got 0; a whole number of at least 1 is needed",
     "dqn(learning_starts=0)": "learner: dqn: learning_starts: got 0; a whole number of at least 1 is needed",
     "ppo(value_clip=-1)": "learner: ppo: value_clip: got -1; a number above 0 is needed",
+    "ppo(value_loss='huber', value_clip=0.5)": "learner: ppo: value_clip: got 0.5; it is of the loss without ",
     "ppo(value_clip='no')": "learner: ppo: value_clip: got 'no'; a number or None is needed",
     "ppo(hidden=[8, 0])": "learner: ppo: hidden: got [8, 0]; a list of whole numbers of at least 1 is needed",
     "ppo(hidden=8)": "learner: ppo: hidden: got 8; a list of whole numbers is needed",
