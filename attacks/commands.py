@@ -32,9 +32,10 @@ def act() -> Command:
 def examine() -> Command:
     """`python -m attacks.examine DIR [options]`: test an attack on other learners and against defences.
 
-    DIR is a finished run of `python -m attacks.act` with the goal harm or help, or hub:NAME. Victims of other algorithms, sizes and
-    learning rates, and victims with defences, learn under its messages and in silence. The command writes
-    examination.json, figures/transfer.png and figures/defences.png there. Called again after a stop, it continues.
+    DIR is a finished run of `python -m attacks.act` with the goal harm or help, or hub:NAME of an adversary that comes
+    with the library. Victims of other algorithms, sizes and learning rates, and victims with defences, learn under its
+    messages and in silence. The command writes examination.json, figures/transfer.png and figures/defences.png there.
+    Called again after a stop, it continues.
     """
     from attacks.experiments.transfer import ExaminationConfig, checked, examine_and_show
 

@@ -68,8 +68,8 @@ class AttackConfig(configs.CommandConfig):
     same message, or another, to which that of this run is fitted if both have no memory. An expert is the best of eight
     learners of the victim's kind that have learned in silence for twelve training runs."""
     defence: str = "none"
-    """What the victims do against talk, as in attacks.examine, while the attack is evolved against it: none, dropout,
-    masking, noise, decay, power, ensemble or ensemble_of_trainings."""
+    """Defence of the victims, as in attacks.examine, against which the attack is evolved: none, dropout, masking,
+    noise, decay, power, ensemble or ensemble_of_trainings."""
     trials: int = 0
     """Victims of each candidate in each generation; 0: four for control, as in the paper, and otherwise one."""
     evaluation_episodes: int = 32

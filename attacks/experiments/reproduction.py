@@ -153,10 +153,10 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
         sections.append(Section("Training curves", text, pictures=pictures))
     note = (
         f"Targets: harm and help exceed by {STANDARD_ERRORS:g} standard errors what random messages do that are as "
-        f"large; control exceeds {CONTROL_RATIO:g} times the goal reward of the best baseline by {CONTROL_ERRORS:g}. "
-        "Baselines are "
-        "controllers evolved for the victims of silence and of random shapers, the evolved controller before victims "
-        "of these, the best constant message, no motion, random messages and silence. In tables of control, *oracle* "
+        f"large; control exceeds {CONTROL_RATIO:g} times the goal reward of the best baseline by {CONTROL_ERRORS:g} "
+        "standard errors. Baselines are controllers evolved for the victims of silence and of random shapers, the "
+        "evolved controller before victims of these, the best constant message, no motion, random messages and "
+        "silence. In tables of control, *oracle* "
         "is the evolved shaper with a controller that PPO trains on each victim, and *random shaper oracle* the same "
         "with a random shaper. *Silent shaper* and *random shaper* have controllers evolved for their victims. "
         "*Controller alone* and *controller other shaper* are the evolved controller before victims of silence and of "

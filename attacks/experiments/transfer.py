@@ -124,7 +124,6 @@ def checked(config: ExaminationConfig) -> ExaminationConfig:
     if not config.directory:
         raise ValueError("directory: none given; that of a run of python -m attacks.act is needed")
     if config.directory.startswith(PREFIX):
-        load_adversary(config.directory)
         config = dataclasses.replace(config, directory=str(_unpacked(config.directory.removeprefix(PREFIX))))
     if not os.path.isdir(config.directory):  # results are written there
         needed = f"the directory of a finished run of python -m attacks.act, or {PREFIX}NAME, is needed"
@@ -142,8 +141,8 @@ def _unpacked(name: str) -> Path:
     Raises:
       ValueError: if another attack is there.
     """
+    attack, _ = load_adversary(PREFIX + name)
     file, folder = Path(located(PREFIX + name)), Path("runs", name)
-    attack, _ = load_adversary(file)
     for place, content in (
         (ADVERSARY_FILE, file.read_bytes()),
         ("config.yaml", configs.to_text(attack.config).encode()),
@@ -203,6 +202,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
         ("transfer", name)
         for name, victim in victims.items()
         if options.transfer
+        and not options.host
         and (config.defence == "none" or _fits(with_training(attack, victim=victim), config.defence, console))
     ]
     if options.defences and not options.host:

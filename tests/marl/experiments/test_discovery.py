@@ -167,6 +167,7 @@ REFUSED = {
     "no clip": ({"learner": "ppo(max_gradient_norm=None)"}, "max_gradient_norm: got None; a number above 0"),
     "steps": ({"total_steps": 100}, "total_steps: got 100; at least num_envs times steps_per_update, 512"),
     "none": ({"environments": ()}, "environments: got none"),
+    "twice": ({"environments": ("ipd", "ipd")}, "environments: got ('ipd', 'ipd'); at least one game, each once"),
     "lengths": ({"lengths": (2, 4)}, "lengths: got (2, 4); whole numbers that rise from 1 to at most"),
     "falling lengths": ({"lengths": (1, 4, 2)}, "lengths: got (1, 4, 2); whole numbers that rise from 1"),
 }
