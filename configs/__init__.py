@@ -269,6 +269,15 @@ class _Loader(files.Loader):
         return super().construct_mapping(node, deep)
 
 
+# YAML 1.1 reads 010 as 8 and 1:30 as 90. Here a whole number is decimal, and those are text, which its field refuses.
+_WHOLE = "tag:yaml.org,2002:int"
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in found if tag != _WHOLE]
+    for first, found in _Loader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(_WHOLE, re.compile(r"[-+]?(0|[1-9][0-9_]*)$"), list("-+0123456789"))
+
+
 def typed(kind: Any, value: Any, where: str) -> Any:
     """A value with the type that a field declares; raises ConfigError, in words that begin with `where`."""
     if isinstance(value, list) and get_origin(kind) is tuple and get_args(kind)[1:] == (...,):

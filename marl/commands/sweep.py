@@ -14,8 +14,10 @@ import os
 import shlex
 import sys
 import time
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import NamedTuple
 
 from filelock import lock_descriptor
@@ -36,6 +38,7 @@ from meta.runs.formatting import duration, many, say
 from meta.runs.provenance import version_line
 
 PROGRAM = "python -m marl.sweep"
+LOCK = ".lock"  # alone in a directory, it is of a sweep that was killed before it wrote anything
 OF_RESUME = ("on", "slurm", "separately", "quiet", "resume")
 
 
@@ -138,11 +141,11 @@ def _opened(planned: Planned) -> Iterator[None]:
     """
     out = planned.out
     if not planned.options.resume:
-        if os.path.lexists(out) and (not out.is_dir() or any(out.iterdir())):
+        if os.path.lexists(out) and (not out.is_dir() or any(path.name != LOCK for path in out.iterdir())):
             go_on = f", or go on with --resume {shlex.quote(str(out))}" if (out / plan.FILE).exists() else ""
             raise FileExistsError(f"{out}: already holds something; name another{go_on}")
         out.mkdir(parents=True, exist_ok=True)
-    with open(out / ".lock", "ab", opener=no_link) as lock:
+    with open(out / LOCK, "ab", opener=no_link) as lock:
         if not lock_descriptor(lock.fileno(), blocking=False):
             raise FileExistsError(f"{out}: another sweep is writing there")
         plan.write(out / plan.FILE, planned.sweep, planned.points)
@@ -205,6 +208,11 @@ class _Parts:
         self._console, self._planned, self._tasks = console, planned, tasks
         self._number, self._done, self._started = sum(task.num_parts for task in tasks), 0, time.perf_counter()
         self._problems: dict[str, str] = {}
+        kinds = {True: "a point that was trained with others", False: "a point"}
+        self._kinds = {TOGETHER: "training"} | {name: kinds[task.together] for task in tasks for name, _ in task.points}
+        names = [name for task in tasks for name in ([TOGETHER] * task.together + [name for name, _ in task.points])]
+        self._to_come = Counter(self._kinds[name] for name in names)
+        self._seconds: dict[str, list[float]] = defaultdict(list)
 
     def run(self) -> dict[str, str]:
         """Runs all of them; returns the problem of each point that failed."""
@@ -226,12 +234,17 @@ class _Parts:
         say(self._console, f"part {self._done + 1} of {self._number}: {words}{self._left()}")
 
     def _left(self) -> str:
-        if not self._done:
+        """The time left, when a part of each kind that is still to come has ended: kinds differ by far."""
+        kinds = [kind for kind, number in self._to_come.items() if number]
+        if not kinds or not all(self._seconds[kind] for kind in kinds):
             return ""
-        each = (time.perf_counter() - self._started) / self._done
-        return f"; about {duration(each * (self._number - self._done))} left in all"
+        seconds = sum(self._to_come[kind] * fmean(self._seconds[kind]) for kind in kinds)
+        at_a_time = sum(map(sum, self._seconds.values())) / (time.perf_counter() - self._started)
+        return f"; about {duration(seconds / at_a_time)} left in all"
 
     def _end(self, ended: Ended) -> None:
+        self._to_come[self._kinds[ended.name]] -= 1
+        self._seconds[self._kinds[ended.name]].append(ended.seconds)
         self._done += 1
         self._problems[ended.name] = ended.problem
         if self._planned.options.on != "here":

@@ -1,5 +1,6 @@
 """A sample of the lines of `python -m tests.fault_injection.commands`, and bad lines that once were not refused."""
 
+import dataclasses
 import io
 import os
 
@@ -95,6 +96,19 @@ def test_damaged_results_are_reported_in_one_line(tmp_path):
 def test_a_file_has_each_key_once():
     with pytest.raises(configs.ConfigError, match=r"^here: seed is given twice; once is needed$"):
         configs.from_text(dict, "seed: 1\ntrials: 3\nseed: 2\n", "here")
+
+
+@dataclasses.dataclass(frozen=True)
+class _Numbers:
+    seed: int = 0
+    rate: float = 0.0
+
+
+def test_whole_numbers_of_a_file_are_decimal():
+    assert configs.from_text(_Numbers, "seed: 1_000\nrate: 010", "here") == _Numbers(1000, 10.0)
+    for text in ("010", "0x10", "1:30"):  # 8, 16 and 90 in YAML 1.1
+        with pytest.raises(configs.ConfigError, match=f"seed: got '{text}'; a whole number is needed"):
+            configs.from_text(_Numbers, f"seed: {text}", "here")
 
 
 def test_an_evolution_needs_trials():

@@ -8,13 +8,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
+from marl.commands import sweep
 from marl.commands.sweep import PROGRAM, main
 from marl.experiments.sweep import clusters, plan
 from marl.experiments.sweep.tasks import TOGETHER, Ended, Task, run_task
 from meta import RunDirectory
+from meta.runs.formatting import duration
 from tests.nightly import nightly
 
 TINY = (
@@ -206,6 +210,39 @@ def test_a_directory_with_something_in_it_is_left_alone(tmp_path, capsys):
     assert main(["mfos", "ipd", "--seed", "0,1", "--out", str(tmp_path)]) == 2
     assert "already holds something" in capsys.readouterr().err
     assert [file.name for file in tmp_path.iterdir()] == ["mine"]
+
+
+def test_a_directory_with_nothing_but_a_lock_is_used(tmp_path, monkeypatch):
+    """So a sweep leaves it that is killed before it writes its points."""
+    (tmp_path / sweep.LOCK).touch()
+    monkeypatch.setattr(sweep, "_run", lambda planned: 0)
+    assert main(["mfos", "ipd", *TINY.split(), "--seed", "0,1", "--out", str(tmp_path)]) == 0
+    assert plan.from_file(tmp_path / plan.FILE).options["seed"] == [["0"], ["1"]]
+
+
+def test_the_time_left_is_of_parts_of_the_same_kind(tmp_path, monkeypatch, capsys):
+    """A common training takes minutes, and the evaluation of one of its points seconds."""
+    now = [0.0]
+
+    def run(tasks, begin, end):
+        for name, seconds in ((TOGETHER, 600.0), ("a", 10.0), ("b", 20.0), (TOGETHER, 600.0), ("c", 9.0), ("d", 9.0)):
+            begin(name)
+            now[0] += seconds
+            end(Ended(name, "", seconds))
+
+    monkeypatch.setattr(sweep, "here", run)
+    monkeypatch.setattr(sweep.time, "perf_counter", lambda: now[0])
+    groups = [task(tmp_path, (one, ()), (other, ()))._replace(together=True) for one, other in ("ab", "cd")]
+    planned = SimpleNamespace(options=SimpleNamespace(on="here"), out=tmp_path)
+    sweep._Parts(Console(highlight=False, width=120), planned, groups).run()
+    assert capsys.readouterr().out.splitlines() == [
+        "part 1 of 6: training of several points in one program",
+        "part 2 of 6: a",
+        f"part 3 of 6: b; about {duration(600 + 3 * 10)} left in all",
+        f"part 4 of 6: training of several points in one program; about {duration(600 + 2 * 15)} left in all",
+        f"part 5 of 6: c; about {duration(2 * 15)} left in all",
+        f"part 6 of 6: d; about {duration(13)} left in all",
+    ]
 
 
 def test_a_sweep_of_a_stranger_names_no_other_command(tmp_path, capsys):
