@@ -62,7 +62,7 @@ def best_response_shaping(
 
     gradient = jax.grad(payoff)
     init = normal_logits(init_scale, game.num_logits)
-    return follow(lambda own, other: gradient(own), init, learning_rate=learning_rate)
+    return follow(lambda own, other: gradient(own), init, learning_rate=learning_rate)._replace(seat=seat)
 
 
 def soft_best_response(game: InfinitelyRepeated, seat: int, other: jax.Array, temperature: Scalar) -> jax.Array:

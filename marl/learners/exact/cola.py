@@ -188,7 +188,7 @@ def cola(
         return function(own, other) if seat == 0 else function(other, own)
 
     num_parameters = consistent.networks["kernel_0"].shape[1] // 2
-    return follow(direction, normal_logits(init_scale, num_parameters), learning_rate=learning_rate)
+    return follow(direction, normal_logits(init_scale, num_parameters), learning_rate=learning_rate)._replace(seat=seat)
 
 
 @factory

@@ -225,7 +225,7 @@ def meva(
         return meta.step_size * jax.grad(value, seat)(*pair)
 
     num_parameters = meta.networks["kernel_0"].shape[1] // 2
-    return follow(direction, normal_logits(init_scale, num_parameters), learning_rate=learning_rate)
+    return follow(direction, normal_logits(init_scale, num_parameters), learning_rate=learning_rate)._replace(seat=seat)
 
 
 @factory

@@ -229,4 +229,4 @@ def begin_from(
         stepped, metrics = learner.update(key, PolicyState(state.logits), trajectory)
         return state._replace(logits=stepped.logits), metrics
 
-    return one_policy(init, update)
+    return one_policy(init, update)._replace(seat=seat)

@@ -75,7 +75,7 @@ def reinforce(
         step = jax.grad(lambda logits: (advantages * _log_probabilities(logits)).sum())(state.logits)
         return PolicyState(state.logits + learning_rate * step), {}
 
-    return one_policy(_policy(game, init_scale), update)
+    return one_policy(_policy(game, init_scale), update)._replace(seat=seat)
 
 
 @factory
@@ -137,7 +137,7 @@ def tabular_ppo(
 
         return PolicyState(jax.lax.scan(epoch, state.logits, None, epochs)[0]), {}
 
-    return one_policy(_policy(game, init_scale), update)
+    return one_policy(_policy(game, init_scale), update)._replace(seat=seat)
 
 
 class QState(NamedTuple):
@@ -212,7 +212,7 @@ def q_learning(
         q, _ = jax.lax.scan(learn_round, state.q, played)
         return QState((q[:, 0] - q[:, 1]) / temperature, q), {}
 
-    return one_policy(init, update)
+    return one_policy(init, update)._replace(seat=seat)
 
 
 @factory
@@ -258,7 +258,7 @@ def best_response(game: InfinitelyRepeated, seat: int = 0, *, init_scale: Scalar
         del key, state
         return PolicyState(reply(_others(trajectory))), {}
 
-    return one_policy(_policy(game, init_scale), update)
+    return one_policy(_policy(game, init_scale), update)._replace(seat=seat)
 
 
 class Episodes(NamedTuple):

@@ -11,6 +11,11 @@ from games import InfinitelyRepeated, chicken, make
 from marl import Learner, learn, make_learner, memory_one, naive, play_memory_one, shaping_trial
 from marl.core.learn import learning
 from marl.core.learner import keep_state
+from marl.learners.exact import model_free
+from marl.learners.exact.best_response_shaping import best_response_shaping
+from marl.learners.exact.cola import cola_opponent
+from marl.learners.exact.meta_value import meva_opponent
+from marl.learners.exact.mmaml import mmaml
 from marl.shapers.exact_policies import mfos
 from marl.shapers.trial import play
 from tests.marl.exact_game import GAME, gradient, sigmoid, values
@@ -44,6 +49,11 @@ def test_a_learner_in_another_seat_than_it_was_made_for_is_refused():
         learning(ipd, pair)
         with pytest.raises(ValueError, match="learners: got one for seat 1 in seat 0"):
             learning(ipd, pair[::-1])
+    for make_exact in (model_free.reinforce, model_free.tabular_ppo, model_free.q_learning, best_response_shaping):
+        with pytest.raises(ValueError, match="learners: got one for seat 0 in seat 1"):
+            learning(GAME, [make_exact(GAME)] * 2)
+    for make_exact in (model_free.best_response, cola_opponent, meva_opponent, mmaml):
+        assert [make_exact(GAME, seat).seat for seat in (0, 1)] == [0, 1]
     learning(GAME, [memory_one([0.5] * 5)] * 2)  # a learner made for no seat fits all
 
 

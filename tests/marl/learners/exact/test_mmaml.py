@@ -101,8 +101,8 @@ def test_one_of_ten_initial_parameters_is_drawn_uniformly_for_each_seat():
 
 
 def test_mmaml_learns_by_naive_steps():
-    learner = mmaml(CHICKEN, 1, learning_rate=0.5)
-    history = learn(jax.random.key(1), CHICKEN, [learner, learner], num_updates=2, keep_trajectories=True)
+    learners = [mmaml(CHICKEN, seat, learning_rate=0.5) for seat in (0, 1)]
+    history = learn(jax.random.key(1), CHICKEN, learners, num_updates=2, keep_trajectories=True)
     own, other = (float(t.action[0, 0, 0]) for t in history.trajectories[::-1])
     after = float(history.trajectories[1].action[1, 0, 0])
     gradient = jax.grad(lambda own: CHICKEN.value(1, own, jnp.array([other])))(jnp.array([own]))
