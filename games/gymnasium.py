@@ -116,7 +116,7 @@ def _step_or_reset_many(
 
     def one(key: jax.Array, carried: Any, action: jax.Array, over: jax.Array) -> tuple:
         step_key, reset_key = jax.random.split(key)
-        played, begun = seat.step(step_key, carried, action), seat.reset(reset_key)
+        played, begun = seat.step(step_key, carried, action), seat.auto_reset(reset_key, carried, over)
         nothing = jax.tree.map(jnp.zeros_like, played[2])
         return jax.tree.map(lambda new, old: jnp.where(over, new, old), (*begun, nothing), played)
 
@@ -124,7 +124,10 @@ def _step_or_reset_many(
 
 
 class SeatEnv(gymnasium.Env):
-    """One seat of one game."""
+    """One seat of one game. Masks of possible actions, as environments of JaxMARL have them, are not passed on.
+
+    The memory of a message (`games.CheapTalk`) begins again at each `reset`; in `SeatVectorEnv` it goes on.
+    """
 
     metadata = {"render_modes": list(host_stepping.RENDER_MODES), "render_fps": host_stepping.FRAMES_PER_SECOND}  # noqa: RUF012
 

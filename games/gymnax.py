@@ -27,7 +27,7 @@ from games import host_stepping, registry
 from games.core import checks
 from games.core.game import Game
 from games.core.modes import in_any_mode
-from games.core.spaces import Box, Discrete, Space
+from games.core.spaces import Box, Discrete, Space, shaped
 from games.single_agent import Opponent, Seat
 
 
@@ -63,10 +63,12 @@ def env(
     Args:
       game: its name, or the game itself.
       seat: the number of the agent that the caller plays.
-      opponents: players of the other seats, one for all or one for each in their order, in JAX. A function
+      opponents: players of the other seats, one for all or one for each in their order. None, the default: uniformly
+        random actions, of those that are possible. A name: a memory-one strategy of a repeated game of two players and
+        actions, such as "tft", "zd(chi=2)" or "0.9,1,0,1,0" (`games.exact.strategies`). Otherwise in JAX: a function
         `(key, observation) -> action`, an object with `init(key) -> state` and
         `act(key, state, observation) -> (action, state, anything)`, or a learner of `marl`, which does not learn here;
-        all are reset in every episode. None: uniformly random actions, of those that are possible.
+        all begin again in every episode.
       max_steps_in_episode: when an episode is truncated at the latest; None: at the game's own time limit.
       **params: the game's parameters.
 
@@ -124,7 +126,7 @@ class SeatEnvironment(environment.Environment[SeatState, SeatParams]):
     ) -> tuple[jax.Array, SeatState, jax.Array, jax.Array, dict[str, jax.Array]]:
         """Without auto-reset: (observation, state, reward, terminated, what the game counts and `discount`)."""
         space = self._seat.game.action_space(self._seat.agent)
-        action = jnp.asarray(host_stepping.shaped("action", action, space), space.dtype)
+        action = jnp.asarray(shaped("action", action, space), space.dtype)
         observation, carried, (reward, terminated, truncated, infos) = self._seat_in(params).step(
             key, state.carried, action
         )

@@ -9,6 +9,7 @@ import dataclasses
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -18,9 +19,10 @@ import numpy as np
 
 from configs import one_of, shown
 from games.core import checks
+from games.core.arguments import check_game
 from games.core.game import Actions, Game, Infos, Observations, State
 from games.core.modes import in_any_mode
-from games.core.spaces import Box, Space, bounds, described
+from games.core.spaces import Box, Space, bounds, described, is_real, shaped
 
 _forked = False  # whether this process was forked from one in which JAX had begun
 
@@ -67,11 +69,14 @@ def as_game(game: str | Game, params: dict[str, Any]) -> Game:
         from games.registry import make  # here, because it imports every game
 
         return make(game, **params)
+    check_game(game)
+    if not params:
+        return game
     fields = [field.name for field in dataclasses.fields(game) if field.init]  # type: ignore[arg-type]
     for param in params:
         if param not in fields:
             raise ValueError(f"{game.name}: unknown parameter {param}; {one_of(param, fields)}")
-    return dataclasses.replace(game, **params) if params else game  # type: ignore[type-var]
+    return dataclasses.replace(game, **params)  # type: ignore[type-var]
 
 
 def check_render_mode(mode: str | None, modes: tuple[str, ...] = RENDER_MODES) -> None:
@@ -129,7 +134,7 @@ def check_action(field: str, action: Any, space: Space, batch: tuple[int, ...] =
       ValueError: if it has another shape or leaves the space, naming the field, what was got and what is allowed.
     """
     array = np.asarray(shaped(field, action, space, batch))
-    if array.dtype.kind not in "biuf":
+    if not is_real(array.dtype):
         raise ValueError(f"{field}: got {shown(action)}; {described(space)} is needed")
     low, high = bounds(space)
     fits = (array >= low) & (array <= high)
@@ -141,41 +146,23 @@ def check_action(field: str, action: Any, space: Space, batch: tuple[int, ...] =
     return array.astype(space.dtype)
 
 
-def shaped(field: str, action: Any, space: Space, batch: tuple[int, ...] = ()) -> Any:
-    """An action as an array of the space's shape, whichever form it comes in; its values are not looked at.
-
-    A number, an array without axes and one of shape `(1,)` stand for the same action, and a list for an array: axes of
-    length 1 do not count.
-
-    Raises:
-      ValueError: for any other shape.
-    """
-    shape = (*batch, *space.shape)
-    traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(action))
-    try:
-        array = jnp.asarray(action) if traced or isinstance(action, jax.Array) else np.asarray(action)
-    except (ValueError, TypeError):  # lists of unequal lengths
-        raise ValueError(f"{field}: got {shown(action)}; {described(space)} of shape {shape} is needed") from None
-    if [size for size in array.shape if size != 1] != [size for size in shape if size != 1]:
-        raise ValueError(f"{field}: got shape {array.shape}; {described(space)} of shape {shape} is needed")
-    return array.reshape(shape)
-
-
 def to_numpy(tree: Any) -> Any:
     """Copies on the host, which the caller may write to."""
     return jax.tree.map(np.array, tree)
 
 
 @in_any_mode
-def step_result(rewards: dict[str, jax.Array], dones: dict[str, jax.Array], infos: Infos) -> StepResult:
-    """Rewards, ends and infos of a step, for each agent."""
-    truncated = infos.get("truncated", jnp.zeros(len(rewards), bool)) & dones["__all__"]
-    agents = list(enumerate(rewards))
+def step_result(
+    agents: Sequence[str], rewards: dict[str, jax.Array], dones: dict[str, jax.Array], infos: Infos
+) -> StepResult:
+    """Rewards, ends and infos of a step, for each agent; infos have the order of `agents`, and dicts need not."""
+    truncated = infos.get("truncated", jnp.zeros(len(agents), bool)) & dones["__all__"]
+    numbered = list(enumerate(agents))
     return (
-        {agent: jnp.asarray(reward, jnp.float32) for agent, reward in rewards.items()},
-        {agent: dones["__all__"] & ~truncated[i] for i, agent in agents},
-        {agent: truncated[i] for i, agent in agents},
-        {agent: {name: info[i] for name, info in infos.items() if name != "truncated"} for i, agent in agents},
+        {agent: jnp.asarray(rewards[agent], jnp.float32) for _, agent in numbered},
+        {agent: dones["__all__"] & ~truncated[i] for i, agent in numbered},
+        {agent: truncated[i] for i, agent in numbered},
+        {agent: {name: info[i] for name, info in infos.items() if name != "truncated"} for i, agent in numbered},
     )
 
 
@@ -199,7 +186,7 @@ def step(
 ) -> tuple[State, Observations, StepResult]:
     """One step, without auto-reset."""
     observations, state, *rest = game.step_env(step_key(seed, time), state, actions)
-    return state, observations, step_result(*rest)
+    return state, observations, step_result(game.agents, *rest)
 
 
 @partial(jax.jit, static_argnames="num_envs")
@@ -218,7 +205,7 @@ def step_many(
         key, reset_key = jax.random.split(key)
         last, state, rewards, dones, infos = game.step_env(key, state, actions)
         observations, state = game.auto_reset(reset_key, last, state, dones)
-        return state, observations, last, step_result(rewards, dones, infos)
+        return state, observations, last, step_result(game.agents, rewards, dones, infos)
 
     num_envs = len(jax.tree.leaves(actions)[0])
     return jax.vmap(one)(jax.random.split(step_key(seed, time), num_envs), state, actions)

@@ -16,8 +16,8 @@ except ModuleNotFoundError as error:
     raise ModuleNotFoundError(f"{error}; pip install 'marl-shaping[jaxmarl]'", name=error.name) from None
 
 from games import host_stepping
-from games.core.game import Actions, Game, Observations, State, Step
-from games.core.spaces import Discrete, MultiDiscrete, Space
+from games.core.game import Actions, Game, Observations, State, Step, refuse_other_agents
+from games.core.spaces import Discrete, MultiDiscrete, Space, shaped
 
 
 def wrap(game: str | Game, **params: Any) -> JaxMARLGame:
@@ -66,11 +66,9 @@ class JaxMARLGame(MultiAgentEnv):
         return self.game.step_env(key, state, self._shaped(actions))
 
     def _shaped(self, actions: Actions) -> Actions:
-        if set(actions) != set(self.agents):
-            given = ", ".join(map(str, actions)) or "none"
-            raise ValueError(f"actions: got those of {given}; those of {', '.join(self.agents)} are needed")
+        refuse_other_agents(self.game, actions)
         spaces = {agent: self.game.action_space(agent) for agent in self.agents}
-        return {a: host_stepping.shaped(f"actions[{a!r}]", actions[a], space) for a, space in spaces.items()}
+        return {a: shaped(f"actions[{a!r}]", actions[a], space) for a, space in spaces.items()}
 
     def get_obs(self, state: State) -> Observations:
         return self.game.get_obs(state)

@@ -121,6 +121,9 @@ class _Agents:
 class ParallelGame(_Agents, ParallelEnv):
     """One game. After its end `agents` is empty, and `reset` begins a new one; infos are what the game counts.
 
+    Of environments of JaxMARL it does not pass on masks of possible actions, nor the end of single players, which go on
+    acting until the game ends for all.
+
     For many at once take `batched_parallel_env`, not processes: JAX has threads, and a fork of them may hang.
     """
 

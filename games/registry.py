@@ -160,7 +160,8 @@ def names() -> list[str]:
 
     Left out are those of `DOWNLOADED`, which `make` makes where their data can be had.
     """
-    return [*ours(), *presets(), *(name for name in foreign() if name not in DOWNLOADED)]
+    own = [*ours(), *presets()]
+    return own + [name for name in foreign() if name not in (*own, *DOWNLOADED)]
 
 
 def ids() -> dict[str, str]:
@@ -168,7 +169,7 @@ def ids() -> dict[str, str]:
     return {f"{NAMESPACE}{name}-v0": name for name in ours()}
 
 
-def make(name: str, **params: Any) -> Game:
+def make(name: str, /, **params: Any) -> Game:
     """A game by its name, with parameters of your own: `make("coin_game", grid_size=5)`.
 
     Args:
@@ -260,13 +261,14 @@ def register(
       >>> games.make("small_coin_game").grid_size
       2
     """
-    if not re.fullmatch(NAME, name) or name.endswith(SUFFIX):
+    if not isinstance(name, str) or not re.fullmatch(NAME, name) or name.endswith(SUFFIX):
         raise ValueError(f"name: got {name!r}; letters, digits, - and _ are needed, a letter first, without {SUFFIX}")
     taken = is_ours(name) or name in _WRAPPERS
     taken = taken or ("-" in name and name in foreign())  # theirs have hyphens, and take seconds to list
     if taken and not replace:
         raise ValueError(f"name: got {name!r}, which is taken; another name, or replace=True, is needed")
     _PRESETS.pop(name, None)
+    _WRAPPERS.pop(name, None)
     _ENTRIES[name] = Entry(factory, params, description)
 
 

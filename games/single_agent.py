@@ -96,7 +96,7 @@ class Seat:
                 states = [*states[:i], new, *states[i + 1 :]]
                 actions[agent] = jnp.asarray(chosen, self.game.action_space(agent).dtype)
         observations, state, *rest = self.game.step_env(key, state, actions)
-        result = tuple(part[self.agent] for part in host_stepping.step_result(*rest))
+        result = tuple(part[self.agent] for part in host_stepping.step_result(self.game.agents, *rest))
         return observations[self.agent], (observations, state, states), result
 
     @in_any_mode

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import jax
@@ -11,10 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from flax import struct
 
+from configs import shown
 from games.core import random_bits
 from games.core.branching import where_cheap
 from games.core.modes import in_any_mode
-from games.core.spaces import Discrete, Space, refuse_impossible
+from games.core.spaces import Discrete, Space, refuse_impossible, shaped
 
 Observations = dict[str, jax.Array]
 Actions = dict[str, jax.Array]
@@ -101,7 +102,7 @@ class Game:
         """
         _look_at(self, actions)
         key, reset_key = random_bits.split(key)
-        actions = {agent: jnp.reshape(action, self.action_space(agent).shape) for agent, action in actions.items()}
+        actions = {a: shaped(f"actions: {a}", action, self.action_space(a)) for a, action in actions.items()}
         observations, state, rewards, dones, infos = self.step_env(key, state, actions)
         observations, state = self.auto_reset(reset_key, observations, state, dones, reset_state)
         return observations, state, rewards, dones, infos
@@ -178,8 +179,18 @@ def _refusing(step_env: Callable[..., Step[Any]]) -> Callable[..., Step[Any]]:
     return step
 
 
+def refuse_other_agents(game: Game, actions: Any) -> None:
+    """Raises ValueError unless there is an action of each agent, and of no other."""
+    if not isinstance(actions, Mapping):
+        raise ValueError(f"actions: got {shown(actions)}; a dict with those of {', '.join(game.agents)} is needed")
+    if set(actions) != set(game.agents):
+        given = ", ".join(map(str, actions)) or "none"
+        raise ValueError(f"actions: got those of {given}; those of {', '.join(game.agents)} are needed")
+
+
 def _look_at(game: Game, actions: Actions) -> None:
-    """Raises ValueError for an action that there is not, of those that are known."""
+    """Raises ValueError for actions of other agents, or one that there is not, of those that are known."""
+    refuse_other_agents(game, actions)
     for agent, action in actions.items():
         if not isinstance(action, jax.core.Tracer):
             refuse_impossible(f"actions: {agent}", action, game.action_space(agent))

@@ -41,6 +41,7 @@ class Rollout:
     states: Any
 
 
+@check_arguments
 def rollout(
     key: jax.Array, game: Game, num_steps: int, act: Callable[[jax.Array, Observations], Actions] | None = None
 ) -> Rollout:

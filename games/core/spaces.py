@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from configs import shown
+
 
 @dataclasses.dataclass(frozen=True)
 class Discrete:
@@ -158,6 +160,31 @@ def described(space: Space) -> str:
     return f"an array in {limits}"
 
 
+def is_real(dtype: Any) -> bool:
+    """True for a dtype of real numbers or truth values, among them JAX's own, such as bfloat16."""
+    return any(jnp.issubdtype(dtype, kind) for kind in (jnp.floating, jnp.integer, jnp.bool_))
+
+
+def shaped(field: str, action: Any, space: Space, batch: tuple[int, ...] = ()) -> Any:
+    """An action as an array of the space's shape, whichever form it comes in; its values are not looked at.
+
+    A number, an array without axes and one of shape `(1,)` stand for the same action, and a list for an array: axes of
+    length 1 do not count.
+
+    Raises:
+      ValueError: for any other shape.
+    """
+    shape = (*batch, *space.shape)
+    traced = any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(action))
+    try:
+        array = jnp.asarray(action) if traced or isinstance(action, jax.Array) else np.asarray(action)
+    except (ValueError, TypeError):  # lists of unequal lengths
+        raise ValueError(f"{field}: got {shown(action)}; {described(space)} of shape {shape} is needed") from None
+    if [size for size in array.shape if size != 1] != [size for size in shape if size != 1]:
+        raise ValueError(f"{field}: got shape {array.shape}; {described(space)} of shape {shape} is needed")
+    return array.reshape(shape)
+
+
 def refuse_impossible(field: str, action: Any, space: Space) -> None:
     """Raises ValueError for an action that no game can make sense of; it has to be known, and not traced by JAX.
 
@@ -165,7 +192,7 @@ def refuse_impossible(field: str, action: Any, space: Space) -> None:
     a `Box`.
     """
     array = np.asarray(action)
-    fits = array.dtype.kind in "biuf" and not np.isnan(array).any()
+    fits = is_real(array.dtype) and not np.isnan(array.astype(np.float64)).any()
     if isinstance(space, MultiDiscrete):
         fits = fits and array.shape == space.shape
     if fits and not isinstance(space, Box):

@@ -17,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from games.core import checks
+
 Scalar = Any  # a float or a float array of shape [], batched by vmap
 
 
@@ -42,13 +44,14 @@ class MatrixGame:
 
     def __post_init__(self) -> None:
         for field in ("row", "column"):
-            table = getattr(self, field)
-            if len(table) != 2 or any(len(line) != 2 for line in table):
-                raise ValueError(f"MatrixGame.{field}: got {table!r}; a two by two table of payoffs is needed")
+            _refuse_other_tables(f"MatrixGame.{field}", getattr(self, field))
 
     @classmethod
     def of(cls, name: str, row: Sequence[Scalar], column: Sequence[Scalar]) -> MatrixGame:
         """From both players' payoffs after CC, CD, DC, DD, the row player's action first."""
+        for field, payoffs in (("row", row), ("column", column)):
+            if len(payoffs) != 4:
+                raise ValueError(f"MatrixGame.of: {field}: got {payoffs!r}; payoffs after CC, CD, DC, DD are needed")
         return cls(name, *(((p[0], p[1]), (p[2], p[3])) for p in (row, column)))
 
     @property
@@ -81,7 +84,15 @@ def symmetric(name: str, payoffs: Sequence[Sequence[Scalar]]) -> MatrixGame:
       >>> games.symmetric("deadlock", ((1.0, 0.0), (3.0, 2.0))).column_payoffs  # after CC, CD, DC, DD of the row
       [1.0, 3.0, 0.0, 2.0]
     """
+    _refuse_other_tables("symmetric: payoffs", payoffs)
     return MatrixGame(name, payoffs, tuple(tuple(payoffs[j][i] for j in range(2)) for i in range(2)))
+
+
+def _refuse_other_tables(field: str, table: Sequence[Sequence[Scalar]]) -> None:
+    if len(table) != 2 or any(len(line) != 2 for line in table):
+        raise ValueError(f"{field}: got {table!r}; a two by two table of payoffs is needed")
+    for payoff in (*table[0], *table[1]):
+        checks.number(field, payoff)
 
 
 prisoners_dilemma = symmetric("prisoners_dilemma", ((-1.0, -3.0), (0.0, -2.0)))
@@ -139,7 +150,7 @@ def discounted_payoffs(
       (row's, column's) discounted return, not multiplied by `1 - discount`.
 
     Raises:
-      ValueError: if a policy is not of shape `[5]` (or `[1]` with a discount of 0).
+      ValueError: if a policy is not of shape `[5]` (or `[1]` with a discount of 0), or for a discount out of range.
 
     Example:
       >>> import games, jax.numpy as jnp
@@ -172,7 +183,7 @@ def state_visits(
       discount: in [0, 1).
 
     Raises:
-      ValueError: for policies of other shapes, which would be broadcast.
+      ValueError: for policies of other shapes, which would be broadcast, or a discount out of range.
 
     Example:
       >>> import games, jax.numpy as jnp
@@ -186,7 +197,8 @@ def state_visits(
 
 
 def _refuse_other_shapes(policy_1: jax.Array, policy_2: jax.Array, discount: Scalar) -> None:
-    once = isinstance(discount, (int, float)) and discount == 0
+    checks.number("discount", discount, 0, 1, brackets="[)")
+    once = isinstance(discount, int | float | np.number) and discount == 0
     needed = (1,) if once and jnp.shape(policy_1) != (5,) else (5,)
     for name, policy in (("policy_1", policy_1), ("policy_2", policy_2)):
         if jnp.shape(policy) != needed:

@@ -27,7 +27,7 @@ STRATEGIES: Registry[Probabilities] = Registry("tft")  # factories: (formula, se
 
 
 def strategy(spec: str, game: Game, seat: int = 0, *, field: str = "strategy") -> Probabilities:
-    """The five probabilities of a strategy in a repeated game of two players with two actions.
+    """The probabilities of a strategy in a repeated game of two players with two actions: five, or one if played once.
 
     Args:
       spec: a name with settings, or five numbers with commas between them.
@@ -117,7 +117,7 @@ def _memory_one(game: InfinitelyRepeated, seat: int, *, probabilities: Sequence[
     if len(probabilities) != game.num_logits:
         raise ValueError(f"probabilities: got {len(probabilities)} of them; {game.num_logits} are needed")
     if not all(0 <= p <= 1 for p in probabilities):
-        raise ValueError(f"probabilities: got {list(probabilities)}; five probabilities in [0, 1] are needed")
+        raise ValueError(f"probabilities: got {list(probabilities)}; each in [0, 1] is needed")
     return tuple(probabilities)
 
 

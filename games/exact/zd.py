@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from games.core import checks
+from games.core.arguments import check_arguments
 from games.exact.matrix import MatrixGame
 
 CO_PLAYERS = 10_000  # how many random policies a strategy is held against
@@ -65,6 +66,7 @@ def is_dilemma(game: MatrixGame) -> bool:
     return all(t > r > p > s for r, s, t, p in (game.seen_by(seat)[0] for seat in (0, 1)))
 
 
+@check_arguments
 def zd_policy(
     game: MatrixGame,
     chi: float,
@@ -165,7 +167,7 @@ def least_chi(game: MatrixGame, *, discount: float, seat: int = 0) -> float:
 
     Args:
       game: the game that is repeated.
-      discount: in (0, 1).
+      discount: in (0, 1].
       seat: 0 for the row player, 1 for the column player.
 
     Example:
@@ -173,6 +175,7 @@ def least_chi(game: MatrixGame, *, discount: float, seat: int = 0) -> float:
       >>> round(games.zd.least_chi(games.prisoners_dilemma, discount=0.96), 4)  # 1.04 / 0.92
       1.1304
     """
+    checks.number("discount", discount, 0, 1, brackets="(]")
     own, other = _directions(game, seat)
     return _least_chi(tuple(own.tolist()), tuple(other.tolist()), float(discount))
 
@@ -187,6 +190,7 @@ def _least_chi(own: tuple[float, ...], other: tuple[float, ...], discount: float
     return float(found.fun) if found.success else np.inf
 
 
+@check_arguments
 def fit(game: MatrixGame, probabilities: np.ndarray, *, discount: float, seat: int = 0) -> Fit:
     """The zero-determinant strategies through (P, P) that are nearest to policies, by least squares.
 
@@ -204,6 +208,9 @@ def fit(game: MatrixGame, probabilities: np.ndarray, *, discount: float, seat: i
       (3.0, True)
     """
     probabilities = np.asarray(probabilities, float)
+    if probabilities.shape[-1:] != (5,):
+        raise ValueError(f"probabilities: got shape {probabilities.shape}; [..., 5] is needed")
+    checks.number("discount", discount, 0, 1, brackets="(]")
     left = discount * probabilities[..., 1:] + (1 - discount) * probabilities[..., :1] - REPEAT
     columns = np.stack(_directions(game, seat), axis=1)
     solved = left @ np.linalg.pinv(columns).T
@@ -252,6 +259,7 @@ def observed_policy(own: np.ndarray, other: np.ndarray) -> np.ndarray:
 
     Source: Knight, Harper, Glynatsi and Gillard (2024), doi:10.1371/journal.pone.0304641, section 2.
     """
+    own, other = np.asarray(own, bool), np.asarray(other, bool)  # ~1 is -2
     before = np.stack([own & other, own & ~other, ~own & other, ~own & ~other])[..., :-1]
     after = own[..., 1:]
     visits, cooperations = before.sum((-2, -1)), (before & after).sum((-2, -1))
@@ -286,6 +294,7 @@ def exact_payoffs(
       others: probabilities `[N, 5]` of the column players, each in its own view.
       discount: in [0, 1).
     """
+    checks.number("discount", discount, 0, 1, brackets="[)")
     p = np.asarray(own, np.float64)
     q = np.asarray(others, np.float64)[:, [0, 1, 3, 2, 4]]  # its CD is the row player's DC
     joint = np.stack([p * q, p * (1 - q), (1 - p) * q, (1 - p) * (1 - q)], -1)  # `[N, 5, 4]`

@@ -57,7 +57,7 @@ class BayesianBattleOfTheSexes(Game):
     episode_length: Scalar = 16
 
     def __post_init__(self) -> None:
-        if isinstance(self.love_probability, list | tuple) and len(self.love_probability) != 2:
+        if checks.known(self.love_probability) and np.shape(self.love_probability)[-1:] not in ((), (2,)):
             raise ValueError(f"love_probability: got {self.love_probability!r}; one for each of 2 players is needed")
         object.__setattr__(self, "love_probability", checks.table("love_probability", self.love_probability, 0, 1))
         checks.number("favourite", self.favourite)

@@ -90,6 +90,7 @@ class CartPole(Game):
             checks.number(name, getattr(self, name), 0)
         for name in ("track", "most_angle"):
             checks.number(name, getattr(self, name), 0.1)
+        checks.choice("ends_at_track", self.ends_at_track, (True, False))
         checks.whole("episode_length", self.episode_length, 1)
 
     def reset(self, key: jax.Array) -> tuple[Observations, CartPoleState]:

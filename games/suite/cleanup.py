@@ -74,7 +74,8 @@ class Cleanup(Commons):
       num_agents, view_size, beam_length, beam_radius, zap_steps, zap_cost, zap_penalty, episode_length: as there.
 
     Source: Hughes et al., Inequity Aversion Improves Cooperation in Intertemporal Social Dilemmas (2018),
-    arXiv:1803.08884; the numbers of Melting Pot's, arXiv:2107.06857. The map is our own.
+    arXiv:1803.08884; the numbers of Melting Pot's, arXiv:2107.06857, but for `waste_delay`, 50
+    there and in `cleanup_large`. The map is our own.
     """
 
     layout: tuple[str, ...] = static(SMALL)

@@ -55,7 +55,8 @@ class Harvest(Commons):
 
     Source: Perolat et al., A Multi-Agent Reinforcement Learning Model of Common-Pool Resource Appropriation (2017),
     arXiv:1707.06600; Hughes et al., Inequity Aversion (2018), arXiv:1803.08884, with `zap_steps=0, zap_cost=1,
-    zap_penalty=50` for its fines; the radius and the beam of Melting Pot, arXiv:2107.06857. The map is our own.
+    zap_penalty=50` for its fines; the radius and the beam of Melting Pot, arXiv:2107.06857; the regrowth of Vinitsky et
+    al., An Open Source Implementation of Sequential Social Dilemma Games (2019). The map is our own.
     """
 
     layout: tuple[str, ...] = static(OPEN)

@@ -193,7 +193,7 @@ class JaxMARL(Game):
         return found
 
 
-def from_jaxmarl(environment: Any, **params: Any) -> JaxMARL:
+def from_jaxmarl(environment: Any, /, **params: Any) -> JaxMARL:
     """A game from an environment of JaxMARL, or of a library in its manner, such as SocialJax.
 
     Args:
@@ -262,6 +262,6 @@ def _flat(observation: Any) -> jax.Array:
 
 
 def _bound(bound: Any, shape: tuple[int, ...]) -> Any:
-    """A bound that fits a shape: the number, the array, or its widest entry."""
+    """A bound that fits a shape: the number, or the array."""
     values = np.asarray(bound, float)
     return values.item() if values.size == 1 else jnp.asarray(np.broadcast_to(values, shape), jnp.float32)

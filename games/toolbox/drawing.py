@@ -9,6 +9,7 @@ from typing import IO, Any
 import jax
 import numpy as np
 
+from configs import shown
 from games.core import checks
 from games.core.rollout import Rollout
 
@@ -223,6 +224,8 @@ def animate(played: Rollout, path: str | Path | IO[bytes], *, frames_per_second:
 
 def pictures(played: Rollout) -> list[np.ndarray]:
     """The frames of a rollout, RGB, T + 1 of them."""
+    if not isinstance(played, Rollout):
+        raise TypeError(f"rollout: got {shown(played)}; a Rollout is needed, as games.rollout returns it")
     if played.dones["__all__"].ndim != 1:
         raise ValueError(f"rollout: got a batch of shape {played.dones['__all__'].shape}; one game, [steps], is needed")
     states = jax.tree.map(lambda x, xs: np.concatenate([np.asarray(x)[None], xs]), played.first, played.states)

@@ -94,4 +94,4 @@ def aim(beam: int, sees: jax.Array, direction: jax.Array, otherwise: jax.Array) 
     """
     ahead, right, _, left = (sees[(direction + turn) % 4] for turn in range(4))
     turn = jnp.where(right | ~left, TURN_RIGHT, TURN_LEFT)
-    return jnp.where(ahead, beam, jnp.where(right | left | sees.any(), turn, otherwise))
+    return jnp.where(ahead, beam, jnp.where(sees.any(), turn, otherwise))

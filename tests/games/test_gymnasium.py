@@ -246,6 +246,9 @@ def test_the_memory_of_cheap_talk_lasts_across_episodes():
     vector = vector_env(talk, 2)
     heard = [vector.reset(seed=0)[0][:, -1]] + [vector.step(np.zeros(2, int))[0][:, -1] for _ in range(5)]
     assert np.array(heard).T.tolist() == [[1, 2, 3, 5, 6, 7]] * 2  # 4 is the last observation of an episode
+    vector = vector_env(talk, 2, autoreset_mode="NEXT_STEP")
+    heard = [vector.reset(seed=0)[0][:, -1]] + [vector.step(np.zeros(2, int))[0][:, -1] for _ in range(6)]
+    assert np.array(heard).T.tolist() == [[1, 2, 3, 4, 5, 6, 7]] * 2
     face = games.gymnax.env(talk)
     key = jax.random.key(0)
     observation, state = face.reset(key)

@@ -71,6 +71,20 @@ def test_an_episode_ends_by_its_time_limit_and_empties_the_agents():
     assert face.agents == face.possible_agents
 
 
+def test_infos_are_of_the_agent_that_they_name_among_more_than_ten():
+    """JAX sorts dicts, and agent_10 comes before agent_2."""
+    face, batch = parallel_env("public_goods", num_agents=12), batched_parallel_env("public_goods", 3, num_agents=12)
+    for made, shape in ((face, ()), (batch, (3,))):
+        made.reset(seed=0)
+        actions = {agent: np.full(shape, agent != "agent_2", int) for agent in made.agents}  # 0 cooperates
+        *_, infos = made.step(actions)
+        for agent, info in infos.items():
+            assert np.all(info["cooperation"] == (agent == "agent_2"))
+    seat = gymnasium.make("games.gymnasium:marl-shaping/public_goods-v0", num_agents=12, seat=2)
+    seat.reset(seed=0)
+    assert [seat.step(action)[-1]["cooperation"] for action in (0, 1)] == [1.0, 0.0]
+
+
 def test_an_end_by_the_rules_is_no_truncation():
     face = parallel_env("ipd", discount=0.0)  # over after one round
     face.reset(seed=0)
@@ -140,6 +154,8 @@ def test_environments_that_cannot_be_made_are_refused():
         batched_parallel_env("coin_game", 2, render_mode="human")
     with pytest.raises(ValueError, match="did you mean coin_game"):
         parallel_env("coin_gam")
+    with pytest.raises(TypeError, match="game: got 5; a Game is needed"):
+        parallel_env(5)
     with pytest.raises(ValueError, match="num_envs: got 0"):
         batched_parallel_env("coin_game", 0)
     with pytest.raises(ValueError, match="render: no episode is on"):

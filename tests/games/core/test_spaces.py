@@ -1,6 +1,7 @@
 """Spaces: draws of integers up to the bounds of their type, and actions of another shape."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -27,3 +28,10 @@ def test_an_action_of_another_shape_is_refused():
     for action in ([1, 3, 0], 1, [[1, 3]]):
         with pytest.raises(ValueError, match=r"action: got .*; whole numbers from 0 to 1, 3 is needed"):
             refuse_impossible("action", action, space)
+
+
+def test_actions_of_half_precision_are_allowed():
+    for dtype in ("bfloat16", "float16"):
+        refuse_impossible("action", jnp.ones(2, dtype), Box(-1, 1, (2,)))
+        with pytest.raises(ValueError, match=r"action: got .*nan.*; an array in \[-1, 1\] is needed"):
+            refuse_impossible("action", jnp.full(2, jnp.nan, dtype), Box(-1, 1, (2,)))

@@ -57,6 +57,9 @@ class CountToThree(Game):
     def get_obs(self, state):
         return {"counter": state.time.astype(float)}
 
+    def action_space(self, agent):
+        return Discrete(1)
+
     def step_env(self, key, state, actions):
         state = Clock(state.time + 1)
         done = state.time >= 3
@@ -67,14 +70,14 @@ def test_auto_reset_begins_a_new_game_after_the_last_step():
     game, seen = CountToThree(), []
     obs, state = game.reset(jax.random.key(0))
     for _ in range(7):
-        obs, state, _, dones, _ = game.step(jax.random.key(0), state, {})
+        obs, state, _, dones, _ = game.step(jax.random.key(0), state, {"counter": 0})
         seen.append((float(obs["counter"]), bool(dones["__all__"])))
     assert seen == [(1, False), (2, False), (0, True), (1, False), (2, False), (0, True), (1, False)]
 
 
 def test_auto_reset_takes_a_given_state():
     game = CountToThree()
-    obs, state, *_ = game.step(jax.random.key(0), Clock(jnp.array(2)), {}, reset_state=Clock(jnp.array(1)))
+    obs, state, *_ = game.step(jax.random.key(0), Clock(jnp.array(2)), {"counter": 0}, reset_state=Clock(jnp.array(1)))
     assert (float(obs["counter"]), int(state.time)) == (1, 1)
 
 

@@ -182,9 +182,25 @@ def test_policies_of_one_logit_need_a_discount_of_zero():
         state_visits(jnp.zeros(1), jnp.zeros(1), 0.96)
     with pytest.raises(ValueError, match=r"policy_2: got shape \(5,\); logits of shape \(1,\)"):
         discounted_payoffs(prisoners_dilemma, jnp.zeros(1), jnp.zeros(5), 0)
-    assert state_visits(jnp.zeros(1), jnp.zeros(1), 0) == [0.25] * 4
+    for zero in (0, np.float32(0)):
+        assert state_visits(jnp.zeros(1), jnp.zeros(1), zero) == [0.25] * 4
+
+
+def test_discounts_out_of_range_are_refused():
+    for discount in (1.0, -0.1):
+        with pytest.raises(ValueError, match=rf"discount: got {discount}; a number in \[0, 1\) is needed"):
+            state_visits(jnp.zeros(5), jnp.zeros(5), discount)
+        with pytest.raises(ValueError, match=rf"discount: got {discount}; a number in \[0, 1\) is needed"):
+            discounted_payoffs(prisoners_dilemma, jnp.zeros(5), jnp.zeros(5), discount)
 
 
 def test_a_table_of_another_shape_is_refused():
     with pytest.raises(ValueError, match="two by two"):
         MatrixGame("wrong", ((1, 2, 3), (4, 5, 6)), ((1, 2), (3, 4)))
+    with pytest.raises(ValueError, match=r"symmetric: payoffs: got .* two by two"):
+        symmetric("wrong", ((1, 2), (3,)))
+    with pytest.raises(ValueError, match="row: got 'a'; a number is needed"):
+        MatrixGame("wrong", ((1, 2), (3, "a")), ((1, 2), (3, 4)))
+    for payoffs in ((1, 2, 3), (1, 2, 3, 4, 5)):
+        with pytest.raises(ValueError, match=r"column: got .*; payoffs after CC, CD, DC, DD are needed"):
+            MatrixGame.of("wrong", (1, 2, 3, 4), payoffs)

@@ -256,6 +256,7 @@ def test_a_scale_is_feasible_if_a_strategy_has_it(chi, discount, share):
 def test_an_observed_policy_is_counted_game_by_game():
     generator = np.random.default_rng(0)
     own, other = generator.random((2, 3, 4, 6)) < 0.4  # three histories of four games
+    np.testing.assert_array_equal(observed_policy(own.astype(int), other.astype(int)), observed_policy(own, other))
     for found, mine, theirs in zip(observed_policy(own, other), own, other, strict=True):
         counts = np.zeros((2, 2, 2))
         for game in range(4):
@@ -293,3 +294,18 @@ def test_discounts_and_seats_out_of_range_are_refused(settings, message):
     for make in (zd_policy, feasible_phi):
         with pytest.raises(ValueError, match=f"^{message}$"):
             make(prisoners_dilemma, 3.0, **settings)
+
+
+def test_arguments_that_fit_no_game_are_refused():
+    with pytest.raises(TypeError, match="game: got 'ipd'; a MatrixGame is needed"):
+        zd_policy("ipd", 3.0, discount=0.96)
+    with pytest.raises(TypeError, match="chi: got '3'; a number is needed"):
+        zd_policy(prisoners_dilemma, "3", discount=0.96)
+    with pytest.raises(ValueError, match=r"probabilities: got shape \(4,\); \[..., 5\] is needed"):
+        fit(prisoners_dilemma, [0.5] * 4, discount=0.96)
+    with pytest.raises(ValueError, match=r"discount: got 1.5; a number in \(0, 1\] is needed"):
+        fit(prisoners_dilemma, [0.5] * 5, discount=1.5)
+    with pytest.raises(ValueError, match=r"discount: got 0; a number in \(0, 1\] is needed"):
+        least_chi(prisoners_dilemma, discount=0)
+    with pytest.raises(ValueError, match=r"discount: got 1.0; a number in \[0, 1\) is needed"):
+        exact_payoffs(prisoners_dilemma, [0.5] * 5, [[0.5] * 5], discount=1.0)

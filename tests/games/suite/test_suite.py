@@ -203,6 +203,8 @@ def test_every_name_is_a_game_without_a_network(monkeypatch):
         ("ipd", {"game": "chicken"}, "ipd: unknown parameter game"),
         (3, {}, "game: got 3; one of ipd"),
         ("CartPole-v1", {"max_steps": 3}, "CartPole-v1: unknown parameter max_steps"),
+        ("ipd", {"name": 3}, "ipd: unknown parameter name"),
+        ("CartPole-v1", {"environment": 3}, "CartPole-v1: unknown parameter environment"),
     ],
 )
 def test_unknown_names_are_refused_with_the_nearest(name, params, message):
@@ -219,6 +221,12 @@ def test_unknown_names_are_refused_with_the_nearest(name, params, message):
         ("coin_game", {"grid_size": jax.numpy.array(3)}, "grid_size: got Array.*; a plain whole number"),
         ("matrix_game", {"payoffs": "ipd"}, "payoffs: got 'ipd'"),
         ("harvest", {"regrowth": np.array([0.0, 0.1])}, "regrowth: got"),
+        ("inverted_pendulum", {"ends_at_track": "no"}, "ends_at_track: got 'no'; one of True, False is needed"),
+        (
+            "bayesian_battle_of_the_sexes",
+            {"love_probability": np.full(3, 0.5)},
+            "love_probability: got .*; one for each",
+        ),
         ("fishery", {"carrying_capacity": np.float32(1), "initial_stock": 3.0}, "initial_stock: got 3.0"),
     ],
 )
@@ -227,10 +235,46 @@ def test_values_that_do_not_fit_are_refused(name, params, message):
         games.make(name, **params)
 
 
+def test_actions_of_other_agents_or_shapes_are_refused():
+    game = games.make("reacher")
+    _, state = game.reset(KEYS[0])
+    by_list = game.step(KEYS[1], state, {"agent_0": [0.1, 0.2]})[2]
+    assert by_list == game.step(KEYS[1], state, {"agent_0": np.array([0.1, 0.2])})[2]
+    with pytest.raises(ValueError, match=r"actions: agent_0: got shape \(3,\); .* of shape \(2,\) is needed"):
+        game.step(KEYS[1], state, {"agent_0": np.zeros(3)})
+    for step in (game.step, game.step_env):
+        with pytest.raises(ValueError, match="actions: got those of none; those of agent_0 are needed"):
+            step(KEYS[1], state, {})
+        with pytest.raises(ValueError, match="actions: got those of agent_0, agent_1; those of agent_0 are needed"):
+            step(KEYS[1], state, {"agent_0": np.zeros(2), "agent_1": np.zeros(2)})
+        with pytest.raises(ValueError, match=r"actions: got \[0\]; a dict with those of agent_0 is needed"):
+            step(KEYS[1], state, [0])
+
+
+def test_what_is_no_game_is_not_played():
+    with pytest.raises(TypeError, match="game: got 'ipd'; a game, such as"):
+        rollout(KEYS[0], "ipd", 2)
+    with pytest.raises(TypeError, match="act: got 'tft'; a function or None is needed"):
+        rollout(KEYS[0], games.make("ipd"), 2, "tft")
+    with pytest.raises(TypeError, match="rollout: got 5; a Rollout is needed"):
+        games.animate(5, "never.gif")
+
+
 def test_a_batch_is_not_animated():
     played = jax.vmap(lambda key: rollout(key, games.make("ipd"), 2))(KEYS)
     with pytest.raises(ValueError, match=r"rollout: got a batch of shape \(2, 2\)"):
         games.animate(played, "never.gif")
+
+
+def test_a_registered_game_may_take_the_name_of_a_wrapper(monkeypatch):
+    monkeypatch.setattr(registry, "_WRAPPERS", dict(registry._WRAPPERS))
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    for name in ("common_reward", "CartPole-v1"):
+        games.register(name, games.CoinGame, "two by two", grid_size=2, replace=True)
+        assert games.make(name).grid_size == 2
+        assert games.names().count(name) == 1
+    with pytest.raises(ValueError, match="name: got 5; letters, digits"):
+        games.register(5, games.CoinGame, "of no use")
 
 
 def test_a_registered_game_is_made_by_its_name():
