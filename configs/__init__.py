@@ -66,14 +66,14 @@ def from_file(cls: type[Config], path: Path) -> Config:
     return from_text(cls, read_text(path), str(path))
 
 
-def read_text(path: Path) -> str:
-    """The text of a file.
+def read_text(path: Path, *, most: int = files.MAX_BYTES) -> str:
+    """The text of a file of at most `most` bytes.
 
     Raises:
       ConfigError: if it cannot be read, or is too long for a config.
     """
     try:
-        return files.read(path).decode()
+        return files.read(path, most=most).decode()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror or error if isinstance(error, OSError) else error
         raise ConfigError(f"{short(str(path))}: cannot be read as text ({why})") from None
@@ -94,7 +94,7 @@ def values(text: str, where: str) -> Any:
         found = yaml.load(text, _Loader)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
-    except (yaml.YAMLError, ValueError) as error:  # a ValueError for a date that there is not
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError) as error:  # of a tag whose text does not fit, too
         why = short(" ".join(str(error).split()))
         raise ConfigError(f"{where}: not valid YAML ({why}); fields with values, as in seed: 3, are needed") from None
     return {} if found is None else found
@@ -154,8 +154,8 @@ def replaced(config: Config, given: Any) -> Config:
         raise ConfigError(str(error)) from None
 
 
-def build(cls: type[Config], values: Any, where: str, prefix: str = "") -> Config:
-    """A dataclass from a dict, with the types that it declares.
+def build(cls: type[Config], values: Any, where: str, prefix: str = "", default: Config | None = None) -> Config:
+    """A dataclass from a dict, with the types that it declares; what is not given is as in `default`, or its own.
 
     Raises:
       ConfigError: for an unknown key, a value of another type, or one that the class itself refuses.
@@ -169,17 +169,21 @@ def build(cls: type[Config], values: Any, where: str, prefix: str = "") -> Confi
         except ValueError as error:
             raise ConfigError(f"{where}: {error}") from None
     hints, arguments = get_type_hints(cls), {}
-    names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
+    fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    names = list(fields)
     for name, value in values.items():
         if name not in names:
             raise ConfigError(f"{where}: unknown field {prefix}{short(str(name))}; {one_of(str(name), names)}")
         kind = hints[name]
         if dataclasses.is_dataclass(kind):
-            arguments[name] = build(kind, value, where, f"{prefix}{name}.")  # type: ignore[type-var, arg-type]
+            make = fields[name].default_factory
+            inner = fields[name].default if make is dataclasses.MISSING else make()
+            inner = None if inner is dataclasses.MISSING else inner
+            arguments[name] = build(kind, value, where, f"{prefix}{name}.", inner)  # type: ignore[type-var, arg-type]
         else:
             arguments[name] = typed(kind, value, f"{where}: {prefix}{name}")
     try:
-        return cls(**arguments)
+        return cls(**arguments) if default is None else dataclasses.replace(default, **arguments)  # type: ignore[type-var]
     except ValueError as error:
         raise ConfigError(of_part(prefix, error)) from None
 

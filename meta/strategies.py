@@ -218,7 +218,7 @@ def make_strategy(evolution: Evolution, num_dims: int, **numbers: jax.Array) -> 
         shaping = fitness_shaping.add_weight_decay(shaping, evolution.weight_decay)
     try:
         strategy = cls(population_size, solution=jnp.zeros(num_dims), fitness_shaping_fn=shaping, **options)
-    except AssertionError as error:  # how evosax says that a size does not fit
+    except (AssertionError, ZeroDivisionError) as error:  # how evosax says that a size does not fit
         raise ValueError(
             f"evolution.population_size: got {evolution.population_size}; {evolution.strategy} says: {error}"
         ) from None

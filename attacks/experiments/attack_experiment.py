@@ -18,7 +18,6 @@ from attacks.experiments.evaluation import MEASURES
 from attacks.experiments.search import (
     CHOOSING,
     EVOLUTION,
-    NUM_JUDGES,
     WARM_UP,
     AttackBranch,
     ControllerStage,
@@ -82,7 +81,7 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
             stages=stages,
             trial=attack.trial,
             num_trials=config.victims_each,
-            num_judges=min(NUM_JUDGES, config.evaluation_trials),
+            num_judges=config.num_judges,
             at_once=config.at_once,
             metadata=metadata_of(attack),
         )

@@ -22,6 +22,8 @@ SEARCH: dict[str, Any] = {
     "shared_trials": "pair",
     "fitness_shaping": "standardize",
 }
+NUM_JUDGES = 128  # victims by which the parameters are chosen, at most
+MOST_ENTRIES = 4096  # of a message
 EXPERTS = 8  # of which the best is listened to
 EXPERT_TRAININGS = 12  # of a victim, that an expert has learned for
 # Environments, and steps of each, that these learn from at a time.
@@ -95,7 +97,9 @@ class AttackConfig(configs.CommandConfig):
     """For control: learning steps of the PPO controllers that the evolved one is compared with."""
 
     def __post_init__(self) -> None:
-        configs.check_least(self, num_updates=1, steps_per_update=1, num_envs=1, message_size=1)
+        configs.check_least(self, num_updates=1, steps_per_update=1, num_envs=1)
+        needed = f"a whole number from 1 to {MOST_ENTRIES}"
+        configs.check(self, needed, lambda x: 1 <= x <= MOST_ENTRIES, "message_size")
         configs.check_least(
             self, evaluation_episodes=1, evaluation_steps=1, evaluation_trials=2, oracle_updates=1, shapers=1
         )
@@ -135,8 +139,13 @@ class AttackConfig(configs.CommandConfig):
 
     @property
     def may_change(self) -> tuple[str, ...]:
-        """Fields of the evaluation."""
-        return ("evaluation_trials",)
+        """Fields of the evaluation, which may not change the choice of the parameters."""
+        return ("evaluation_trials",) if self.evaluation_trials >= NUM_JUDGES else ()
+
+    @property
+    def num_judges(self) -> int:
+        """Victims by which the parameters are chosen."""
+        return min(NUM_JUDGES, self.evaluation_trials)
 
     @property
     def schedule(self) -> TrainingSchedule:

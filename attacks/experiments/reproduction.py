@@ -23,11 +23,11 @@ from attacks.experiments.config import EXPERT_TRAININGS, EXPERTS, AttackConfig, 
 from attacks.experiments.evaluation import VictimTrainings
 from attacks.experiments.message_experiment import VICTIMS_FILE
 from attacks.experiments.preparation import make_experiment
-from attacks.experiments.search import NUM_JUDGES
 from attacks.experiments.transfer import COLUMNS, ExaminationConfig, examine
 from games.registry import make_game
 from games.wrappers.goals import has_goals
 from meta import Evolution, RunDirectory, evolve
+from meta.runs.directory import CONFIG
 from meta.runs.formatting import amount, duration, say
 from meta.runs.gpu_defaults import with_gpu_defaults
 from meta.runs.jobs import Job, experiment_job, finished, run_jobs
@@ -77,7 +77,7 @@ class ReproduceConfig(configs.CommandConfig):
             raise ValueError(
                 f"goals: got {configs.shown(self.goals)}; some of harm, help and control are needed, each once"
             )
-        configs.check_least(self, searches=1)
+        configs.check(self, "a whole number from 1 to 1000", lambda x: 1 <= x <= 1000, "searches")
         configs.check_seed(self.seed, 31)
 
 
@@ -103,7 +103,7 @@ class Part(NamedTuple):
         trained += shared * (training + (config.warm_up.population_size - 1) * judged)
         expert = config.begin == "expert"
         tried = 1 + expert + (not expert if steered else bool(config.warm_up_updates))
-        judges = min(NUM_JUDGES, config.evaluation_trials) * tried * (tried > 1)
+        judges = config.num_judges * tried * (tried > 1)
         kinds = 4 if steered else 3 + expert
         trainings = (
             config.evaluation_trials * kinds + judges + (steered + 1) * expert * EXPERTS * EXPERT_TRAININGS
@@ -181,8 +181,19 @@ def make_parts(config: ReproduceConfig, folder: Path) -> list[Part]:
             for i in range(config.searches):
                 own = dataclasses.replace(preset, goal=goal, seed=config.seed + i)
                 own = small(own) if config.fast else own
+                own = _with_chunks_of(folder / f"{environment}-{goal}-{own.seed}", own)
                 parts.append(Part(environment, own, folder / f"{environment}-{goal}-{own.seed}"))
     return parts
+
+
+def _with_chunks_of(path: Path, config: AttackConfig) -> AttackConfig:
+    """The config with the chunks of a part that was begun, perhaps on a machine with others."""
+    if not (path / CONFIG).is_file():
+        return config
+    begun = configs.from_file(AttackConfig, path / CONFIG)
+    sizes = {name: getattr(begun, name).chunk_size for name in ("warm_up", "evolution")}
+    parts = {name: dataclasses.replace(getattr(config, name), chunk_size=size) for name, size in sizes.items()}
+    return dataclasses.replace(config, **parts)
 
 
 def small(config: AttackConfig) -> AttackConfig:

@@ -24,7 +24,6 @@ from meta.runs.progress import Progress
 from meta.statistics import mean_and_error, with_error
 
 START_FILE = "start.safetensors"
-NUM_JUDGES = 128  # victims by which the parameters are chosen, at most
 WARM_UP, EVOLUTION, CHOOSING = "warm-up", "evolution", "choice"
 
 

@@ -71,6 +71,13 @@ class ExaminationConfig(configs.CommandConfig):
     host_trials: int = 8
     """Fresh victims on the host under each kind of message; at least 2. Some seconds each."""
 
+    @property
+    def without_effect(self) -> dict[str, str]:
+        """Fields that change nothing, with the reason."""
+        if self.host:
+            return dict.fromkeys(("evaluation_trials", "transfer", "defences"), "with --host, which tries nothing else")
+        return {"host_trials": "without --host"}
+
     def __post_init__(self) -> None:
         configs.check_least(self, evaluation_trials=2, host_trials=2)
         configs.check_seed(self.seed)
@@ -124,7 +131,11 @@ def checked(config: ExaminationConfig) -> ExaminationConfig:
     if not config.directory:
         raise ValueError("directory: none given; that of a run of python -m attacks.act is needed")
     if config.directory.startswith(PREFIX):
-        config = dataclasses.replace(config, directory=str(_unpacked(config.directory.removeprefix(PREFIX))))
+        attack, _ = load_adversary(config.directory)
+        if config.host:
+            host_of(attack)
+        folder = _unpacked(config.directory.removeprefix(PREFIX), attack)
+        return dataclasses.replace(config, directory=str(folder))
     if not os.path.isdir(config.directory):  # results are written there
         needed = f"the directory of a finished run of python -m attacks.act, or {PREFIX}NAME, is needed"
         raise ValueError(f"directory: got {config.directory!r}; {needed}")
@@ -135,13 +146,12 @@ def checked(config: ExaminationConfig) -> ExaminationConfig:
     return config
 
 
-def _unpacked(name: str) -> Path:
+def _unpacked(name: str, attack: Attack) -> Path:
     """The folder runs/NAME with the file of an adversary of the library and its config.
 
     Raises:
       ValueError: if another attack is there.
     """
-    attack, _ = load_adversary(PREFIX + name)
     file, folder = Path(located(PREFIX + name)), Path("runs", name)
     for place, content in (
         (ADVERSARY_FILE, file.read_bytes()),

@@ -148,7 +148,7 @@ def _opened(planned: Planned) -> Iterator[None]:
     with open(out / LOCK, "ab", opener=no_link) as lock:
         if not lock_descriptor(lock.fileno(), blocking=False):
             raise FileExistsError(f"{out}: another sweep is writing there")
-        plan.write(out / plan.FILE, planned.sweep, planned.points)
+        plan.write(out / plan.FILE, planned.sweep)
         yield
 
 
@@ -252,6 +252,4 @@ class _Parts:
             say(self._console, f"{self._done} of {self._number} done: {name}{self._left()}")
         if ended.problem and ended.name == TOGETHER:
             _say(f"one program for several points failed ({ended.problem}); each is trained by its own", 1)
-            plan.write(
-                self._planned.out / plan.FILE, self._planned.sweep._replace(separately=True), self._planned.points
-            )
+            plan.write(self._planned.out / plan.FILE, self._planned.sweep._replace(separately=True))

@@ -308,7 +308,7 @@ def check_changes(was: Any, now: Any) -> list[str]:
     Raises:
       ConfigError: for one that makes another experiment of it; it names the field, before and now.
     """
-    rising, others = now.may_rise, now.may_change
+    rising, others = now.may_rise, [name for name in now.may_change if name in was.may_change]
     said = []
     for name, (before, after) in differences(configs.plain(was), configs.plain(now)).items():
         if name in rising:

@@ -176,12 +176,17 @@ def _several(random: Random, module: str) -> Line | None:
         random.choice(found),
         random.choice((("1", "2", "3"), ("1,2,3,4",), ("a",), ("nan",) * 4, ("",), ("-1",))),
     )
+    if values == ("1", "2", "3") and any(... in typing.get_args(one) for one in _tuples(field.kind)):
+        return None  # a list of any length
     return Line(module, (first, field.flag, *values), "", (field.name, field.flag))
 
 
 def _is_numbers(kind: Any) -> bool:
-    inner = [one for one in (kind, *typing.get_args(kind)) if typing.get_origin(one) is tuple]
-    return bool(inner) and typing.get_args(inner[0])[0] in (int, float)
+    return any(typing.get_args(one)[0] in (int, float) for one in _tuples(kind))
+
+
+def _tuples(kind: Any) -> list[Any]:
+    return [one for one in (kind, *typing.get_args(kind)) if typing.get_origin(one) is tuple]
 
 
 def _unknown(random: Random, module: str) -> Line | None:

@@ -9,10 +9,11 @@ from rich.console import Console
 
 import configs
 from attacks.experiments import transfer
+from attacks.experiments.config import AttackConfig
 from configs import flags
 from marl.experiments.crossplay import experiment as crossplay
 from marl.experiments.shaping.config import ExactShapingConfig
-from meta import RunDirectory, evolve
+from meta import Evolution, RunDirectory, evolve
 from meta.xla.memory import TooLarge, check_bytes
 from tests.fault_injection.commands import Ended, draw, faults, prepare, written
 from tests.fault_injection.lines import Line
@@ -109,6 +110,19 @@ def test_whole_numbers_of_a_file_are_decimal():
     for text in ("010", "0x10", "1:30"):  # 8, 16 and 90 in YAML 1.1
         with pytest.raises(configs.ConfigError, match=f"seed: got '{text}'; a whole number is needed"):
             configs.from_text(_Numbers, f"seed: {text}", "here")
+
+
+def test_parts_of_a_file_keep_the_defaults_of_their_field():
+    """`warm_up` of an attack has others than `Evolution` by itself."""
+    found, default = configs.from_text(AttackConfig, "warm_up: {sigma: 0.5}", "here"), AttackConfig()
+    assert found.warm_up == dataclasses.replace(default.warm_up, sigma=0.5) != Evolution(sigma=0.5)
+    assert found.evolution == default.evolution
+
+
+@pytest.mark.parametrize("text", ["!!int ''", "!!float ''", "!!bool 'x'", "!!timestamp 'x'"])
+def test_a_tag_whose_text_does_not_fit_is_refused(text):
+    with pytest.raises(configs.ConfigError, match="here: not valid YAML"):
+        configs.values(f"seed: {text}", "here")
 
 
 def test_an_evolution_needs_trials():

@@ -214,6 +214,11 @@ def test_impossible_settings_are_refused_by_name(field, value, message):
         settings(**{field: value})
 
 
+def test_a_population_that_a_strategy_divides_by_is_refused():
+    with pytest.raises(ValueError, match="population_size: got 1; iamalgam_full says: "):
+        settings(strategy="iamalgam_full", population_size=1)
+
+
 ON_DEVICES = """
 import sys; sys.path.insert(0, {tests!r})
 import json, jax

@@ -40,7 +40,8 @@ def results_of(kind: str, summary: Mapping[str, Any]) -> dict[str, dict[str, flo
         found = {arm: first[arm] for arm in ("evolved", "tuned", "plain")}
     else:
         rewards = summary.get("goal_reward")
-        names = ("evolved", "still", "random", rewards["best_baseline"]) if rewards else ("evolved", "random", "silent")
+        others, control = (("still", "random"), rewards["best_baseline"]) if rewards else (("random",), "silent")
+        names = ["evolved", *(name for name in others if name != control), control]
         found = {name: (rewards or summary)[name] for name in names}
     return {name: {key: one[key] for key in ("mean", "standard_error")} for name, one in found.items()}
 

@@ -22,6 +22,7 @@ from meta.strategies import Evolution
 FILE = "sweep.yaml"
 SWEPT = ("mfos", "train", "distributed", "discover", "act")
 MOST_POINTS = 10_000
+MAX_BYTES = 2**20  # of a file, which may have as many values
 LONGEST_NAME = 100  # letters of a directory
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _RANGE = re.compile(rf"({_NUMBER})\.\.({_NUMBER})")
@@ -148,8 +149,8 @@ def from_file(path: Path) -> Sweep:
     Raises:
       ConfigError: if it cannot be read, or has other fields.
     """
-    found = configs.values(configs.read_text(path), str(path))
-    known = (*Sweep._fields, "points")
+    found = configs.values(configs.read_text(path, most=MAX_BYTES), str(path))
+    known = (*Sweep._fields, "points")  # which earlier sweeps have
     if not isinstance(found, dict) or not {"command", "options"} <= found.keys() <= set(known):
         raise ConfigError(f"{path}: got {shown(found)}; command, first and options are needed")
     for name, kind in (("command", str), ("first", str), ("options", dict), ("samples", int), ("sample_seed", int)):
@@ -162,6 +163,8 @@ def from_file(path: Path) -> Sweep:
     if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
         raise ConfigError(f"{path}: imports: got {shown(words)}; a list of text is needed")
     options = {str(name).replace("-", "_"): _values_in_file(value) for name, value in found["options"].items()}
+    if empty := next((name for name, values in options.items() if not values), None):
+        raise ConfigError(f"{path}: {empty}: got no value; one at least is needed")
     return Sweep(
         found["command"],
         found.get("first", ""),
@@ -173,11 +176,10 @@ def from_file(path: Path) -> Sweep:
     )
 
 
-def write(path: Path, sweep: Sweep, points: Sequence[Point]) -> None:
-    """Writes the file of a sweep, with its points for the reader."""
+def write(path: Path, sweep: Sweep) -> None:
+    """Writes the file of a sweep, by which `points_of` makes its points again."""
     kept = sweep._asdict() | {"imports": list(sweep.imports)}
     kept["options"] = {name: [_shortest(words) for words in values] for name, values in sweep.options.items()}
-    kept["points"] = {point.name: point.values for point in points}
     write_whole(path, configs.to_text(kept).encode())
 
 
@@ -276,7 +278,7 @@ def is_whole(default: Any, name: str, options: Mapping[str, Values]) -> bool:
     from marl.learners.registry import FORMULA, SAMPLED  # here, because --help needs none of it
 
     field, _, setting = name.partition(".")
-    spec = (options.get(field) or [[getattr(default, field)]])[0][0]
+    spec = " ".join(options[field][0]) if field in options else getattr(default, field)
     learner = spec.partition("(")[0].strip()
     found = [registry.settings(learner) for registry in (FORMULA, SAMPLED) if learner in registry]
     return any(setting in settings and settings[setting].hint is int for settings in found)

@@ -58,7 +58,7 @@ def read_trainings(paths: Sequence[str], task_fields: Sequence[str]) -> Compared
     fields = [
         {"command": " ".join(run.command.split()[:3]), **configs.full_names(run.config)} for run in runs
     ]  # python -m marl.mfos
-    names = [name for name in dict.fromkeys(name for one in fields for name in one) if name not in UNLIKE]
+    names = [name for name in dict.fromkeys(name for one in fields for name in one) if _last(name) not in UNLIKE]
     differing = [name for name in names if any(one.get(name) != fields[0].get(name) for one in fields)]
     tasks = _labels(fields, [name for name in differing if name in task_fields], _game(runs[0]))
     of_method = [name for name in differing if name not in task_fields]
@@ -128,8 +128,19 @@ def _labels(fields: Sequence[dict[str, Any]], names: Sequence[str], alone: str) 
     if not chosen:
         return [alone] * len(fields)
     if len(chosen) == 1 and all(isinstance(one.get(chosen[0]), str) for one in fields):
-        return [configs.short(one[chosen[0]]) for one in fields]  # a name says by itself what it is; a number does not
-    return [configs.short(", ".join(f"{name}={one.get(name)}" for name in chosen)) for one in fields]
+        labels = [str(one[chosen[0]]) for one in fields]  # a name says by itself what it is; a number does not
+    else:
+        labels = [", ".join(f"{name}={one.get(name)}" for name in chosen) for one in fields]
+    short: dict[str, str] = {}
+    for label in labels:
+        number = sum(other != label and configs.short(other) == configs.short(label) for other in short)
+        short.setdefault(label, configs.short(label) + (f" ({number + 1})" if number else ""))
+    return [short[label] for label in labels]
+
+
+def _last(name: str) -> str:
+    """The last part of a name such as `evolution.checkpoint_seconds`."""
+    return name.rpartition(".")[2]
 
 
 def _key(fields: dict[str, Any], names: Sequence[str]) -> str:
@@ -148,7 +159,8 @@ def _trainings(run: RunFiles) -> list[Training]:
     each = summary.get("runs")
     if isinstance(each, list) and each and all(isinstance(one, dict) and "seed" in one for one in each):
         return [of(i, one["seed"], one) for i, one in enumerate(each)]
-    if several := {name: x["seeds"] for name, x in summary.items() if isinstance(x, dict) and "seeds" in x}:
+    of_seeds = {name: x.get("seeds") for name, x in summary.items() if isinstance(x, dict)}
+    if several := {name: rows for name, rows in of_seeds.items() if isinstance(rows, list)}:
         rows = list(zip(*several.values(), strict=False))
         return [of(i, row[0]["seed"], dict(zip(several, row, strict=True))) for i, row in enumerate(rows)]
     seed = summary.get("seed", run.config.get("seed", 0))

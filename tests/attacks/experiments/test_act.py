@@ -26,6 +26,7 @@ from games.wrappers.goals import has_goals
 from marl.commands import describe
 from meta import RunDirectory
 from meta.runs import array_files
+from meta.runs.directory import check_changes
 from meta.runs.experiment import Context, Programs
 from meta.runs.progress import Stages
 from tests.nightly import grid, nightly
@@ -209,6 +210,16 @@ def test_a_training_run_is_cut_into_the_pieces_that_a_learner_needs():
     assert turning(resolved(config, defence="ensemble_of_trainings")) == 8192
 
 
+def test_another_evaluation_does_not_choose_other_parameters():
+    """The victims of the choice are as many as those of the evaluation, up to 128."""
+    was = AttackConfig(evaluation_trials=256)
+    assert check_changes(was, dataclasses.replace(was, evaluation_trials=1024)) == []
+    few = dataclasses.replace(was, evaluation_trials=64)
+    for before, now in ((was, few), (few, was)):
+        with pytest.raises(ValueError, match=r"evaluation_trials: was .* a run goes on as it was begun"):
+            check_changes(before, now)
+
+
 def test_a_message_for_a_shorter_training_run_turns_earlier():
     """The message itself changes there, a hundred steps before the end of the shorter training run."""
     attack = with_training(resolve(AttackConfig(message="turn(steps=8192)")), num_updates=8)
@@ -358,6 +369,7 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
             ["cartpole", "--warm-up-updates=0", "--warm-up.sigma=1"],
             "warm_up.sigma: has no effect with warm_up_updates 0",
         ),
+        (["cartpole", "--message-size", "1000000000"], "message_size: got 1000000000; a whole number from 1 to 4096"),
         (["cartpole", "--evaluation-episodes", "3"], "a multiple of num_envs, 4, is needed"),
     ],
 )

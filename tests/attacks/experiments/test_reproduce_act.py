@@ -54,6 +54,16 @@ def test_every_environment_is_harmed_and_helped_and_those_with_goals_controlled(
     assert all(getattr(harm, name) == getattr(helping, name) for name in alike)
 
 
+def test_a_part_goes_on_with_the_chunks_of_the_machine_that_began_it(tmp_path):
+    config = ReproduceConfig(environments=("cartpole",), goals=("harm",), searches=1)
+    (part,) = make_parts(config, tmp_path)
+    there = dataclasses.replace(part.config, evolution=dataclasses.replace(part.config.evolution, chunk_size=0))
+    part.path.mkdir()
+    (part.path / "config.yaml").write_text(configs.to_text(there))
+    (again,) = make_parts(config, tmp_path)
+    assert again.config == there != part.config
+
+
 def test_control_alone_in_a_game_without_goals_is_refused():
     with pytest.raises(ValueError, match="goals: got control alone; there are no goals in breakout"):
         checked(ReproduceConfig(environments=("breakout",), goals=("control",)))
@@ -174,6 +184,10 @@ def test_the_papers_search_has_as_many_victims_as_its_code():
         ("attacks.examine", ["hub:steered-cartpole"], "is a run with the goal control; one that harms or helps"),
         ("attacks.examine", ["nowhere"], "directory: got 'nowhere'"),
         ("attacks.examine", ["nowhere", "--no-transfer", "--no-defences"], "one of them is needed"),
+        ("attacks.examine", ["nowhere", "--host-trials", "9"], "host_trials: has no effect without --host"),
+        ("attacks.examine", ["nowhere", "--host", "--no-transfer"], "transfer: has no effect with --host"),
+        ("attacks.examine", ["hub:ally-breakout", "--host"], "host: got 'Breakout-MinAtar', which Gymnasium does not"),
+        ("attacks.reproduce", ["act", "--searches", "2000000000"], "a whole number from 1 to 1000 is needed"),
     ],
 )
 def test_bad_input_is_one_line(within, tmp_path, module, arguments, words):

@@ -81,6 +81,11 @@ def test_a_card_of_control_ends_with_the_best_baseline():
     found = results_of("adversary", {"goal_reward": rewards})
     assert list(found) == ["evolved", "still", "random", "silent_shaper"]
     assert found["still"] == {"mean": 0.5, "standard_error": 0.1}
+    assert list(results_of("adversary", {"goal_reward": rewards | {"best_baseline": "still"}})) == [
+        "evolved",
+        "random",
+        "still",
+    ]
 
 
 def test_the_steered_victim_has_a_controller():

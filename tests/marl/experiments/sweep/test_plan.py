@@ -85,13 +85,31 @@ def test_points_of_one_name_get_numbers():
 def test_a_file_says_what_a_command_line_says(tmp_path):
     line = "mfos ipd --evolution.sigma 0.1,0.2 --unseen tft lola --seeds 3"
     sweep = sweep_of(line, samples=4, sample_seed=2, imports=("--import", "mine"))
-    points = plan.points_of(sweep, describe("marl.mfos"))
-    plan.write(tmp_path / "sweep.yaml", sweep, points)
+    plan.write(tmp_path / "sweep.yaml", sweep)
     assert plan.from_file(tmp_path / "sweep.yaml") == sweep
     hand_written = "command: mfos\nfirst: ipd\noptions: {evolution.sigma: [0.1, 2e-1], unseen: [[tft, lola]], seeds: 3}"
     (tmp_path / "own.yaml").write_text(hand_written)
     own = plan.points_of(plan.from_file(tmp_path / "own.yaml"), describe("marl.mfos"))
     assert [point.config for point in own] == [point.config for point in points_of(line)]
+
+
+def test_a_sweep_of_as_many_points_as_there_may_be_is_read_again(tmp_path):
+    sweep = Sweep("mfos", "ipd", {"seed": [[str(1_000_000 + seed)] for seed in range(plan.MOST_POINTS)]})
+    plan.write(tmp_path / "sweep.yaml", sweep)
+    assert plan.from_file(tmp_path / "sweep.yaml") == sweep
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("{seed: []}", "seed: got no value; one at least is needed"),
+        ("{opponent: [null], opponent.learning_rate: [0.1..1.0]}", "opponent.learning_rate: got "),
+    ],
+)
+def test_options_without_values_in_a_file_are_refused(options, message, tmp_path):
+    (tmp_path / "own.yaml").write_text(f"command: mfos\nfirst: ipd\noptions: {options}\nsamples: 2\n")
+    with pytest.raises(ValueError, match=message):
+        plan.points_of(plan.from_file(tmp_path / "own.yaml"), describe("marl.mfos"))
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,27 @@ def test_a_label_has_the_fields_that_tell_methods_apart_and_no_others(tmp_path):
     assert methods == ["learner=ppo, rate=1", "learner=a2c, rate=1", "learner=ppo, rate=2"]
 
 
+def test_long_names_that_differ_in_their_middle_are_several_methods(tmp_path):
+    names = [f"ppo({'a' * 180}, entropy_coefficient={x}, {'b' * 40})" for x in (0.01, 0.05)]
+    paths = [several(tmp_path / str(i), name, i, [1.0, 2.0]) for i, name in enumerate(names)]
+    found = read_trainings(paths, ("environment",))
+    first, second = found.methods
+    assert second == f"{first} (2)"
+    assert [settings["learner"] for settings in found.settings.values()] == names
+
+
+def test_runs_that_differ_in_how_often_they_are_saved_are_one_method(tmp_path):
+    saved = [{"seed": i, "evolution": {"sigma": 0.1, "checkpoint_seconds": 15 + 45 * i}} for i in range(2)]
+    paths = [make(tmp_path / str(i), config, {"seed": i, "returns": 1.0}) for i, config in enumerate(saved)]
+    assert len(read_trainings(paths, ()).methods) == 1
+
+
+def test_a_number_of_seeds_in_a_summary_is_no_list_of_them(tmp_path):
+    path = make(tmp_path / "run", {"seed": 4}, {"seed": 4, "returns": 1.0, "config": {"seeds": 10}})
+    (group,) = read_trainings([path], ()).groups.values()
+    assert [one.seed for one in group] == [4]
+
+
 def test_the_files_have_the_values_by_hand(runs, tmp_path, capsys):
     assert not compare(*runs, "--out", tmp_path / "out")
     rows = list(csv.DictReader((tmp_path / "out.csv").open()))
