@@ -33,9 +33,13 @@ class EnvStep(NamedTuple):
     last_obs: Arrays  # the observations after the step, before a reset
     reward: Arrays  # [N]
     done: np.ndarray  # [N], whether the episode ended, by its rules or by its time limit
-    truncated: np.ndarray  # [N], whether it ended by the time limit
+    truncated: np.ndarray | Arrays  # [N], whether it ended by the time limit; by agent where not for all alike
     valid: np.ndarray | None = None  # [N], False for empty steps; None if there are none
     infos: dict[str, np.ndarray] | None = None  # infos of our games, `[N, agents]` each
+
+    def truncated_of(self, agent: str) -> np.ndarray:
+        """`truncated` of an agent, `[N]`."""
+        return self.truncated[agent] if isinstance(self.truncated, dict) else self.truncated
 
 
 class VectorEnv(Protocol):

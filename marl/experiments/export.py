@@ -180,6 +180,8 @@ def _policy(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> 
     params = {key.removeprefix("params."): x for key, x in arrays.items()}
     if any(key.startswith(ACTOR) for key in params):
         params = {key.removeprefix(ACTOR): x for key, x in params.items() if key.startswith(ACTOR)}
+    if any("LayerNorm" in key for key in params):
+        raise ValueError(f"directory: got a policy of {spec}, which normalises its layers; one that does not is needed")
     if network != "feed_forward" or not params.keys() & {"Dense_0.kernel", "_Heads_0.Dense_0.kernel"}:
         raise ValueError(f"directory: got a policy of {spec}; one of layers without memory, feed_forward, is needed")
     if not isinstance(actions, Box | Discrete):
@@ -222,11 +224,10 @@ def with_parameters(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarr
     whole = array_files.named_leaves(own).keys() <= arrays.keys()
     if whole:
         own = array_files.as_tree({name: arrays[name] for name in array_files.named_leaves(own)}, own, "directory")
-    elif hasattr(own, "_replace"):
-        parts = {name for name in ("params", "statistics") if getattr(own, name, None) is not None}
-        own = own._replace(**{name: _part(arrays, name, getattr(own, name)) for name in parts})
-    else:
+    elif array_files.named_leaves({"params": own}).keys() <= arrays.keys():  # a file by an earlier version
         own = _part(arrays, "params", own)
+    else:
+        raise ValueError(f"directory: got a file of {spec} without what it acts by; a new training is needed")
     return learner, jax.tree.map(jnp.asarray, own)
 
 

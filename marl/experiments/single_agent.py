@@ -129,7 +129,7 @@ class SingleAgent(Experiment[Trained, Any]):
         keys = of_seeds(self.config.seed, self.config.seeds)
         found = context.programs.get(EVALUATION)(keys, states)
         metadata = {"method": "train", "config": configs.plain(self.config)}
-        policies = [_policy(state) for state in states]
+        policies = [jax.vmap(one.policy)(state) for one, state in zip(self.program.learners, states, strict=True)]
         arrays = policies[0] if len(policies) == 1 else {f"{SEAT}{i}": policy for i, policy in enumerate(policies)}
         array_files.replace_arrays(context.run.path / self.agent_file, arrays, metadata)
         return jax.tree.map(lambda x: np.asarray(x, np.float64), found)
@@ -174,8 +174,3 @@ class SingleAgent(Experiment[Trained, Any]):
                 for one in found["seeds"]:
                     table.add_row(f"  seed {one['seed']}", shown(one["mean"]))
         console.print(table)
-
-
-def _policy(states: Any) -> dict[str, Any]:
-    """The parts of a state that acting needs, without those of further learning."""
-    return {name: getattr(states, name) for name in ("params", "statistics") if hasattr(states, name)}

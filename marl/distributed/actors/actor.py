@@ -105,7 +105,7 @@ def _trajectories(
 
     observations, actions, extras, results = zip(*steps, strict=True)
     done: Any = np.stack([one.done for one in results])
-    truncated: Any = np.stack([one.truncated for one in results])
+    truncated: dict[str, Any] = {agent: np.stack([one.truncated_of(agent) for one in results]) for agent in agents}
     valid: Any = None if results[0].valid is None else np.stack([one.valid for one in results])
     each: dict[str, Any] = {agent: np.stack([one.reward[agent] for one in results]) for agent in agents}
     acted: list[Any] = [np.stack([one[i] for one in actions]) for i in range(len(agents))]
@@ -117,7 +117,7 @@ def _trajectories(
             done,
             jax.tree.map(lambda *x: stacked(x), *[one[i] for one in extras]),
             tuple(acted[:i] + acted[i + 1 :]),
-            truncated,
+            truncated[agent],
             stacked([one.last_obs[agent] for one in results]),
             jax.tree.map(np.asarray, first[i]),
             jax.tree.map(np.asarray, last[i]),

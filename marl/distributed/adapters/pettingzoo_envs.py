@@ -20,7 +20,8 @@ FAMILIES = ("atari", "butterfly", "classic", "mpe", "sisl")
 class ParallelVectorEnv:
     """Copies of a PettingZoo parallel environment, stepped in turn; an episode ends when it has ended for all agents.
 
-    An agent that is out before the others keeps its last observation and gets a reward of 0.
+    An agent that is out before the others keeps its last observation and gets a reward of 0. At the end it is truncated
+    unless the rules have ended it.
     """
 
     has_empty_steps = False
@@ -34,10 +35,12 @@ class ParallelVectorEnv:
         self._looks, self._acts = [look for _, look in looks], [act for _, act in acts]
         self.game: Game = Outline([space for space, _ in looks], [space for space, _ in acts])
         self._agents = self.game.agents
+        self._terminated = np.zeros((num_envs, len(self._names)), bool)  # in this episode
 
     def reset(self, seed: int, keys: np.ndarray) -> Arrays:
         del keys
         self._seen = [self._begin(i, seed + i) for i in range(self.num_envs)]
+        self._terminated[:] = False
         return self._stacked(self._seen)
 
     def _begin(self, i: int, seed: int | None = None) -> list[np.ndarray]:
@@ -51,23 +54,25 @@ class ParallelVectorEnv:
     def receive(self) -> EnvStep:
         last, after = [], []
         rewards = np.zeros((self.num_envs, len(self._names)), np.float32)
-        done, truncated = np.zeros(self.num_envs, bool), np.zeros(self.num_envs, bool)
+        done = np.zeros(self.num_envs, bool)
         for i, env in enumerate(self._envs):
             there = set(env.agents)
             actions = {name: self._chosen[j][i] for j, name in enumerate(self._names) if name in there}
-            obs, reward, terminations, truncations, _ = env.step(actions)
+            obs, reward, terminations, _, _ = env.step(actions)
             seen = list(self._seen[i])
             for j, name in enumerate(self._names):
                 if name in obs:
                     seen[j] = self._looks[j](np.asarray(obs[name])[None])[0]
                 rewards[i, j] = reward.get(name, 0.0)
+                self._terminated[i, j] |= terminations.get(name, False)
             done[i] = not env.agents
-            truncated[i] = done[i] and any(truncations.values()) and not any(terminations.values())
             last.append(seen)
             after.append(self._begin(i) if done[i] else seen)
         self._seen = after
-        by_agent = {agent: rewards[:, j] for j, agent in enumerate(self._agents)}
-        return EnvStep(self._stacked(after), self._stacked(last), by_agent, done, truncated)
+        truncated = done[:, None] & ~self._terminated
+        self._terminated[done] = False
+        by_agent, cut = ({agent: x[:, j] for j, agent in enumerate(self._agents)} for x in (rewards, truncated))
+        return EnvStep(self._stacked(after), self._stacked(last), by_agent, done, cut)
 
     def _stacked(self, seen: list[list[np.ndarray]]) -> Arrays:
         return {agent: np.stack([one[j] for one in seen]) for j, agent in enumerate(self._agents)}

@@ -28,7 +28,7 @@ from meta.runs.formatting import say
 from meta.runs.jobs import Job, open_run
 from meta.runs.progress import Progress
 from meta.runs.reports.claims import Claim, Section, number, table
-from meta.statistics import mean_and_error, rounded, with_error
+from meta.statistics import mean_and_error, rounded, standard_error, with_error
 from meta.xla.devices import spread
 from meta.xla.memory import bytes_of, check_bytes
 
@@ -213,11 +213,18 @@ def between(values: np.ndarray, *, same: bool) -> dict[str, float | None]:
 
     Args:
       values: of each meeting.
-      same: whether both are of one kind, where partners of one training are left out.
+      same: whether both are the same trainings, whose partners are left out. A training's two learners are not
+        independent, so that the error is the jackknife's, which leaves out a training at a time; None for fewer than
+        three.
     """
-    kept = np.where(np.eye(len(values), values.shape[1], dtype=bool) & same, np.nan, values)
-    over_columns, over_rows = (mean_and_error(np.nanmean(kept, axis))["standard_error"] or 0.0 for axis in (0, 1))
-    return {"mean": float(np.nanmean(kept)), "standard_error": math.hypot(over_columns, over_rows)}
+    if not same:
+        over_columns, over_rows = (mean_and_error(values.mean(axis))["standard_error"] or 0.0 for axis in (0, 1))
+        return {"mean": float(values.mean()), "standard_error": math.hypot(over_columns, over_rows)}
+    number = len(values)
+    apart, every = ~np.eye(number, dtype=bool), np.arange(number)
+    without = [values[apart & (every != k) & (every != k)[:, None]] for k in range(number)]
+    error = (number - 1) * standard_error(np.array([x.mean() for x in without])) if number > 2 else None
+    return {"mean": float(values[apart].mean()), "standard_error": error}
 
 
 def sections(run: RunDirectory, found: dict[str, Any], trained: dict[str, Iterated], config: SelfPlay) -> list[Section]:

@@ -96,7 +96,7 @@ class Meetings:
         self._search = _compiled(search)
 
     def between_trainings(self, key: jax.Array, game: Any, states: Sequence[Any]) -> Play:
-        """Every training's first learner with the next training's second, `[S, T, 2]`: no learner is in two of them."""
+        """Every training's first learner with the next training's second, `[S, T, 2]`."""
         second = jax.tree.map(lambda x: jnp.roll(x, -1, 0), states[1])
         keys = jax.random.split(key, self.seeds)
         play, _ = self._between(keys, dataclasses.replace(game, share=0.0), states[0], second)

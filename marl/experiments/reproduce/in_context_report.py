@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,14 @@ from meta.runs.formatting import say
 from meta.runs.jobs import Job, open_run
 from meta.runs.plotting import BOUND, CONTROL, colors_of, draw_mean_and_error, new_axes, new_curves, save_figure
 from meta.runs.reports.claims import Claim, Section, table
-from meta.statistics import mean_and_error, rounded, standard_error, with_error
+from meta.statistics import finite, mean_and_error, rounded, standard_error, with_error
 
 COOPERATES, DEFECTS = 0.7, 0.3  # shares of cooperation between learners: above, or below
 OWN_COINS, OTHERS_COINS = 0.8, 0.6  # the same in the coin game, where half of the coins are one's own
 TAKERS = {"takes all": False, "leaves the other's": True}
 OF_GAIN = 0.5  # of the way from always defecting to the best response
 POLICIES = (MIXED, FIXED)  # pools with unknown policies
+OF_PAIRS = ("cooperation", "late cooperation", "payoff")  # numbers of `Meetings.between_trainings`
 Numbers = dict[str, np.ndarray]  # `[S]` each, of the trainings
 
 
@@ -100,7 +101,26 @@ def _leaves(game: Any) -> Any:
 
 def as_data(found: Mapping[str, Found]) -> dict[str, Any]:
     """The numbers for report.json."""
-    return {name: {key: mean_and_error(x) for key, x in one.numbers.items()} for name, one in found.items()}
+    return {name: {key: _with_error(one, key) for key in one.numbers} for name, one in found.items()}
+
+
+def error_of_pairs(values: np.ndarray) -> float:
+    """The standard error of the mean of pairs `[S]`, each of a training and the next one, the last with the first.
+
+    A pair shares a training with either neighbour, so that their covariance counts twice, unless the error of
+    independent pairs is the larger one. In expectation a variance and two covariances of S values about their own mean
+    are (S - 3) / S of what they are about the true one.
+    """
+    number, off = len(values), values - values.mean()
+    sums = [float((off * np.roll(off, shift)).mean()) for shift in (0, 1)]
+    shared = (sums[0] + 2 * sums[1]) / (number - 3) if number > 3 else 0.0
+    return float(np.sqrt(max(sums[0] / (number - 1), shared))) if number > 1 else np.nan
+
+
+def _with_error(one: Found, key: str) -> dict[str, float | None]:
+    values, error = one.numbers[key], error_of_pairs if key in OF_PAIRS else standard_error
+    found: dict[str, float | None] = finite({"mean": values.mean(), "standard_error": error(values)})
+    return found
 
 
 def sections(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Training]) -> list[Section]:
@@ -123,9 +143,10 @@ def _cooperation(folder: Path, found: Mapping[str, Found], parts: Mapping[str, T
     for name, one in found.items():
         pool = name.partition(", ")[2]
         bounds = {"least": least} if pool == MIXED else {"most": most}
-        claims.append(_claim(f"{name}: cooperation", one.numbers["late cooperation"], **bounds))
+        values = one.numbers["late cooperation"]
+        claims.append(_claim(f"{name}: cooperation", values, error_of_pairs, **bounds))
     keys = ("cooperation", "late cooperation", "payoff", "cooperation with policies")
-    rows = [[f"**{name}**", *(_cell(one.numbers[key]) for key in keys)] for name, one in found.items()]
+    rows = [[f"**{name}**", *(with_error(_with_error(one, key), 2) for key in keys)] for name, one in found.items()]
     if config.game_name == COINS:
         game, share = "The coin game", "own coins among those that a learner takes"
         paid = "Learners that take every coin get 0 together, and those that take only their own 0.33 each"
@@ -218,8 +239,10 @@ def _extortion(found: Mapping[str, Found]) -> Section:
     return Section("Extortion", text, claims, [table(["", "best policy", "learner", "it extorts"], rows)], (), answer)
 
 
-def _claim(name: str, values: np.ndarray, **bounds: Any) -> Claim:
-    return Claim(name, float(values.mean()), float(standard_error(values)), **bounds)
+def _claim(
+    name: str, values: np.ndarray, error: Callable[[np.ndarray], float] = standard_error, **bounds: Any
+) -> Claim:
+    return Claim(name, float(values.mean()), float(error(values)), **bounds)
 
 
 def _cell(values: np.ndarray) -> str:

@@ -14,7 +14,7 @@ import configs
 from games.registry import make_game
 from marl.experiments import export
 from marl.experiments.learner_training import TrainConfig
-from marl.experiments.single_agent import LEARNER_FILE, _policy
+from marl.experiments.single_agent import LEARNER_FILE
 from marl.export import main
 from marl.learners.registry import make_learner
 from meta.runs import array_files
@@ -56,7 +56,9 @@ def run(tmp_path):
         states = jax.vmap(state)(jax.random.split(jax.random.key(0)))
         config = TrainConfig(environment=environment, learner=spec)
         array_files.replace_arrays(
-            tmp_path / LEARNER_FILE, _policy(states), {"method": "train", "config": configs.plain(config)}
+            tmp_path / LEARNER_FILE,
+            jax.vmap(learner.policy)(states),
+            {"method": "train", "config": configs.plain(config)},
         )
         return tmp_path
 

@@ -40,9 +40,21 @@ def test_errors_are_between_the_trainings_of_both_and_partners_are_left_out():
     values = np.array([[9.0, 1.0, 2.0], [3.0, 9.0, 4.0], [5.0, 6.0, 9.0]])
     found = between(values, same=True)
     assert found["mean"] == pytest.approx(3.5)
-    over_rows, over_columns = np.std([1.5, 3.5, 5.5], ddof=1), np.std([4.0, 3.5, 3.0], ddof=1)
-    assert found["standard_error"] == pytest.approx(np.sqrt((over_rows**2 + over_columns**2) / 3))
-    assert between(values, same=False)["mean"] == pytest.approx(values.mean())
+    # Without a training one pair of the others is left, in both orders: 5, 3.5 and 2.
+    assert found["standard_error"] == pytest.approx(2 * np.std([5.0, 3.5, 2.0], ddof=1) / np.sqrt(3))
+    assert between(values[:2, :2], same=True) == {"mean": 2.0, "standard_error": None}
+    other = between(values, same=False)
+    over_rows, over_columns = np.std([4.0, 16 / 3, 20 / 3], ddof=1), np.std([17 / 3, 16 / 3, 5.0], ddof=1)
+    assert other["mean"] == pytest.approx(values.mean())
+    assert other["standard_error"] == pytest.approx(np.sqrt((over_rows**2 + over_columns**2) / 3))
+
+
+def test_an_error_between_pairs_of_the_same_trainings_is_that_of_the_trainings():
+    """A level of its own in each of ten trainings, in both learners, moves the mean of all pairs by 2 / sqrt(10)."""
+    levels = np.random.default_rng(0).normal(size=(4000, 10))
+    pairs = levels[:, :, None] + levels[:, None, :]
+    found = [between(one, same=True)["standard_error"] for one in pairs]
+    assert np.sqrt(np.mean(np.square(found))) == pytest.approx(2 / np.sqrt(10), rel=0.02)
 
 
 @nightly

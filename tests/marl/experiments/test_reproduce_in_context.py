@@ -69,6 +69,17 @@ def found(cooperation, paid):
     return in_context_report.Found(curves, play, numbers, np.full((3, 4), paid))
 
 
+def test_an_error_of_pairs_counts_what_neighbours_share():
+    """Pairs of independent learners, and of learners of one level in each training, in 4,000 draws of 10 trainings."""
+    first, second = np.random.default_rng(0).normal(size=(2, 4000, 10))
+    for one, other, exact in ((first, second, np.sqrt(2 / 10)), (first, first, 2 / np.sqrt(10))):
+        pairs = one + np.roll(other, -1, 1)
+        assert pairs.mean(1).std() == pytest.approx(exact, rel=0.05)
+        found = np.mean([in_context_report.error_of_pairs(x) ** 2 for x in pairs])
+        assert exact**2 < found < 1.6 * exact**2  # of two estimates it is the larger one
+    assert np.isnan(in_context_report.error_of_pairs(np.ones(1)))
+
+
 def test_claims_and_figures_by_hand(tmp_path):
     pools = {"mixed pool": (0.8, -0.85), "learners only": (0.1, -1.0), "memory-one only": (0.5, -0.95)}
     results = {f"ppi, {pool}": found(*numbers) for pool, numbers in pools.items()}

@@ -62,9 +62,59 @@ def test_a_game_is_the_same_through_pettingzoo():
     for one, two in zip([first, *(t.obs for t in received)], [other, *(t.obs for t in also)], strict=True):
         jax.tree.map(np.testing.assert_array_equal, one, two)
     for one, two in zip(received, also, strict=True):
-        for name in ("reward", "done", "truncated", "last_obs"):
+        for name in ("reward", "done", "last_obs"):
             jax.tree.map(np.testing.assert_array_equal, getattr(one, name), getattr(two, name))
+        for agent in game.agents:
+            np.testing.assert_array_equal(one.truncated_of(agent), two.truncated_of(agent))
     assert [bool(t.done[0]) for t in received] == [False, False, True, False, False, True, False]
+
+
+class Apart:
+    """A parallel environment of PettingZoo in which each player may end by itself: `ends` by step and name."""
+
+    possible_agents = ("a", "b")
+
+    def __init__(self, ends):
+        self._ends = ends
+
+    def observation_space(self, name):
+        return gymnasium.spaces.Box(0, 9, (1,), np.float32)
+
+    def action_space(self, name):
+        return gymnasium.spaces.Discrete(2)
+
+    def reset(self, seed=None):
+        self.agents, self._time = list(self.possible_agents), 0
+        return self._seen(), {}
+
+    def _seen(self):
+        return {name: np.full(1, self._time, np.float32) for name in self.agents}
+
+    def step(self, actions):
+        self._time += 1
+        ends, there, seen = self._ends.get(self._time, {}), list(self.agents), self._seen()
+        self.agents = [name for name in there if name not in ends]
+        terminated, truncated = ({name: ends.get(name) == kind for name in there} for kind in ("rules", "limit"))
+        return seen, dict.fromkeys(there, 1.0), terminated, truncated, {}
+
+
+@pytest.mark.parametrize(
+    ("ends", "truncated"),
+    [
+        ({3: {"a": "rules", "b": "limit"}}, (False, True)),
+        ({1: {"a": "rules"}, 3: {"b": "limit"}}, (False, True)),
+        ({2: {"a": "limit"}, 3: {"b": "rules"}}, (True, False)),
+        ({3: {"a": "rules", "b": "rules"}}, (False, False)),
+    ],
+)
+def test_players_that_end_apart_are_truncated_apart(ends, truncated):
+    _, *received = play(ParallelVectorEnv(lambda: Apart(ends), 2), 6)
+    for t in (2, 5):
+        assert received[t].done.all()
+        assert [received[t].truncated_of(agent).tolist() for agent in ("agent_0", "agent_1")] == [
+            [x] * 2 for x in truncated
+        ]
+    assert not any(received[t].truncated_of("agent_0").any() for t in (0, 1, 3, 4))
 
 
 def test_the_library_of_an_environment_is_found_by_its_name():
