@@ -72,7 +72,8 @@ def past_selves(learner: Learner, share: Scalar = 0.2, *, every: int = 10, most:
       A learner whose metric `against_past` is whether an update was one of the share.
 
     Raises:
-      ValueError: for a learner made for another seat than the first, a share outside [0, 1], or numbers that are none.
+      ValueError: for a learner made for another seat than the first, or one that copies from others, a share outside
+        [0, 1], or numbers that are none.
 
     Source: OpenAI et al., Dota 2 with Large Scale Deep Reinforcement Learning (2019), arXiv:1912.06680, appendix N.
     """
@@ -81,6 +82,8 @@ def past_selves(learner: Learner, share: Scalar = 0.2, *, every: int = 10, most:
     checks.size("most", most, 1)
     if learner.sees_all:
         raise ValueError("learner: got one whose critic sees the observations of all; one that sees its own is needed")
+    if learner.sync:
+        raise ValueError("learner: got one that copies from the states of others; one that does not is needed")
     if learner.seat not in (None, 0):
         raise ValueError(f"past_selves: got a learner for seat {learner.seat}; one for seat 0 is needed")
 

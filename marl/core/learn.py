@@ -188,7 +188,8 @@ def learning(
         check_number("num_envs", num_envs)
     seats = seats_of(game, learners, num_envs)
     learners = [
-        checked(learner, seat, own.num_rows) for seat, (learner, own) in enumerate(zip(learners, seats, strict=True))
+        checked(learner, seat, own.num_rows, game.action_space(own.own[0]))
+        for seat, (learner, own) in enumerate(zip(learners, seats, strict=True))
     ]
     see = observe or (lambda observations, states: observations)
     if num_envs is None:

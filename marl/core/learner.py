@@ -234,7 +234,7 @@ def keep_state(key: jax.Array, state: LearnerState, trajectory: Trajectory, /) -
 
 def frozen(learner: Learner, state: LearnerState) -> Learner:
     """The learner in a state that it keeps."""
-    return learner._replace(init=lambda key: state, update=keep_state)
+    return learner._replace(init=lambda key: state, update=keep_state, gradients=None, sync=None)
 
 
 def learns(learner: Learner) -> bool:

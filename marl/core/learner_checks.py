@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from configs import MOST
 from games.core.arguments import check_game
 from games.core.modes import in_any_mode
+from games.core.spaces import Space, described
 from marl.core.learner import Learner
 
 
@@ -36,9 +37,13 @@ def check_state(learner: Learner, state: Any) -> None:
     if not isinstance(learner, Learner):
         raise TypeError(f"learner: got {_shown(learner)}; a Learner is needed")
     try:
-        learner.policy(state)
+        states = state, jax.eval_shape(learner.init, jax.random.key(0))
+        found, own = (jax.eval_shape(learner.policy, one) for one in states)
+        fits = jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, own)
     except (AttributeError, TypeError, KeyError, IndexError):
-        raise TypeError(f"state: got {_shown(state)}; a state of this learner{_name(learner.act)} is needed") from None
+        fits = False
+    if not fits:
+        raise TypeError(f"state: got {_shown(state)}; a state of this learner{_name(learner.act)} is needed")
 
 
 def check_learners(game: Any, learners: Sequence[Learner]) -> None:
@@ -60,13 +65,14 @@ def check_learners(game: Any, learners: Sequence[Learner]) -> None:
         first += learner.num_seats
 
 
-def checked(learner: Learner, seat: int, num_envs: int | None) -> Learner:
+def checked(learner: Learner, seat: int, num_envs: int | None, actions: Space) -> Learner:
     """The learner with functions that check what they return.
 
     Args:
       learner: as a user made it.
       seat: where it plays, for messages.
       num_envs: the size of the environments' axis; None if there is none.
+      actions: the action space of the game.
     """
     functions: dict[str, Any] = {name: _in_any_mode(x) for name, x in learner._asdict().items() if callable(x)}
     learner = learner._replace(**functions)
@@ -79,6 +85,10 @@ def checked(learner: Learner, seat: int, num_envs: int | None) -> Learner:
         if num_envs is not None and shape[:1] != (num_envs,):
             needed = f"one action for each of the {num_envs} environments, [{num_envs}, ...],"
             raise ValueError(f"{learner_name}: act returned an action of shape {shape}; {needed} is needed")
+        one = shape if num_envs is None else shape[1:]
+        if [size for size in one if size != 1] != [size for size in actions.shape if size != 1]:
+            needed = f"one of shape {actions.shape}, {described(actions)}, as the game takes it,"
+            raise ValueError(f"{learner_name}: act returned an action of shape {one}; {needed} is needed")
         _same(learner_name, "act", "memory", memory, after)
         return found
 

@@ -39,6 +39,7 @@ from marl.experiments.shaping.runtime_estimate import SAMPLING
 from marl.experiments.shaping.sampled import SampledShaping
 from marl.experiments.shaping.sampled_pairs import Lengths, num_trainings, play_pair, sampled_shaping_config
 from marl.learners.sampled.fixed import random
+from marl.shapers import registry as shapers
 from meta import RunDirectory
 from meta.process import check_stop
 from meta.runs import array_files
@@ -251,7 +252,9 @@ def _error_over(agents: Sequence[Agent], num_trials: int) -> tuple[str, int]:
     """
     if number := num_trainings(*agents):
         return ("trainings" if number > 1 else "pairs"), number
-    if not any(learns(agent.learner(agent.parameters)) for agent in agents):
+    # The update of an untrained shaper counts its turns, and does not learn.
+    fixed = {*shapers.FORMULA.names(), *shapers.SAMPLED.names()}
+    if not any(learns(one.learner(one.parameters)) and one.name.partition("(")[0] not in fixed for one in agents):
         return "pairs", 0
     return "trainings", num_trials
 

@@ -44,9 +44,9 @@ class Arena(NamedTuple):
 class TrainingResult(NamedTuple):
     """Results of a training run."""
 
-    score: jax.Array  # `[]`: of one player the mean return of the episodes of its training, of several what they got
+    score: jax.Array  # `[]`: of one player the mean of `curve`, of several what they got
     late: jax.Array  # `[]`, the same of the last quarter
-    curve: jax.Array  # `[updates]`, NaN where no episode ended
+    curve: jax.Array  # `[updates]`, mean return of the episodes that ended in each, NaN where none did
     rewards: jax.Array  # `[players]`, in a step of the last half
 
 

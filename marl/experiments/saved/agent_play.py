@@ -42,6 +42,9 @@ def play_agent(agent: Agent, opponent: Any, num_episodes: int, game: Any, key: j
             check_spaces(agent.name, config, game, seat)
     elif not isinstance(game, InfinitelyRepeated) or game.num_logits != config.make_game().num_logits:
         raise ValueError(f"game: got {shown(game)}; an InfinitelyRepeated with a discount as in the training is needed")
+    if opponent is None and config.is_self_play:
+        name = f"{agent.name}/column_agent.safetensors"
+        raise ValueError(f"opponent: got None, and this agent was trained by self-play; one such as {name!r} is needed")
     learners = _opponents(config.opponent if opponent is None else opponent, game, number, config)
 
     def play(parameters: Any, key: jax.Array) -> Trials:

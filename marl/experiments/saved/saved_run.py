@@ -41,19 +41,22 @@ class SavedRun(RunFiles):
     def frame(self) -> pandas.DataFrame:
         """The metrics as a table of pandas, which has to be installed: one row for each row, or for each row and seed.
 
+        A metric with further axes, such as those of players, has a column for each entry, `NAME_0`, `NAME_1` and so on.
+
         Raises:
           ImportError: without pandas.
         """
         import pandas as pd  # here, because the library does not need it
 
-        metrics = self.metrics
-        several = {name: values for name, values in metrics.items() if values.ndim == 2}
-        if not several:
-            return pd.DataFrame({name: values for name, values in metrics.items() if values.ndim == 1})
-        seeds = next(iter(several.values())).shape[1]
-        shared = {name: np.repeat(values, seeds) for name, values in metrics.items() if values.ndim == 1}
-        table = shared | {name: values.reshape(-1) for name, values in several.items()}
-        return pd.DataFrame(table | {"seed": np.tile(np.arange(seeds), self.num_rows)})
+        seeds = int(self.config.get("seeds", 1))
+        table: dict[str, np.ndarray] = {}
+        for name, values in self.metrics.items():
+            of_seeds = seeds > 1 and values.shape[1:2] == (seeds,)
+            rows = values.reshape(self.num_rows * seeds, -1) if of_seeds else values.reshape(self.num_rows, -1)
+            rows = rows if of_seeds else np.repeat(rows, seeds, 0)
+            names = [name] if rows.shape[1] == 1 else [f"{name}_{i}" for i in range(rows.shape[1])]
+            table |= dict(zip(names, rows.T, strict=True))
+        return pd.DataFrame(table | ({"seed": np.tile(np.arange(seeds), self.num_rows)} if seeds > 1 else {}))
 
     def agent(self, number: int | None = None) -> TrainedAgent | Adversary | Objective:
         """The agent that was trained: `load_agent` of this directory.

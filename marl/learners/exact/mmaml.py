@@ -197,9 +197,11 @@ def mmaml(
       file: what `python -m marl.mmaml` wrote; empty for the one that comes with the library.
 
     Raises:
-      ValueError: if there is no file for this game, or if it is damaged or belongs to another.
+      ValueError: if there is no file for this game, or if it is damaged or belongs to another; for both rates.
     """
     checks.number("learning_rate", learning_rate, 0)
+    if learned_rate and learning_rate != 1:
+        raise ValueError(f"learning_rate: got {learning_rate!r} with learned_rate, which takes its place")
     file = os.fspath(file)
     arrays, _ = load_trained("mmaml", game, file)
     shape = (2, num_seats(game), *arrays.get("learning_rate", np.zeros(1)).shape[-1:])

@@ -13,7 +13,7 @@ from games.core.game import Scalar
 from marl.blocks.advantages import generalized_advantages, group_relative
 from marl.blocks.objectives import Aligned, Objective, clipped_surrogate, policy_gradient
 from marl.core.learner import Learner
-from marl.learners.sampled.ppo import OneStepDetails, one_step, ppo
+from marl.learners.sampled.ppo import ONE_STEP, OneStepDetails, one_step, ppo, refuse_own
 
 Baseline = Literal["value", "group"]
 
@@ -77,6 +77,7 @@ def advantage_alignment(
     0.95, and the weight is 0.05 to 1, the latter with a mean in place of the discounted sum. The baseline of a group:
     Piche et al. (2025), arXiv:2511.19405.
     """
+    refuse_own(settings, *ONE_STEP)
     own = {"learning_rate": learning_rate, "gae_lambda": gae_lambda, "entropy_coefficient": entropy_coefficient}
     objective, settings = _aligned(alignment, policy_gradient, baseline, settings)
     made = one_step(game, seat, objective, details, discount=discount, **own, **settings)
@@ -116,13 +117,14 @@ def proximal_advantage_alignment(
       discount: of rewards.
       gae_lambda: as of `advantage_alignment`.
       entropy_coefficient: weight of the policy's entropy.
-      **settings: of `ppo`.
+      **settings: of `ppo`, but for `objective`.
 
     Raises:
       ValueError: for a game of one player, and as `ppo`.
 
     Source: the proximal form of the same paper; clip and epochs are those of its code's Commons Harvest.
     """
+    refuse_own(settings, "objective")
     own = {"learning_rate": learning_rate, "gae_lambda": gae_lambda, "entropy_coefficient": entropy_coefficient}
     objective, settings = _aligned(alignment, clipped_surrogate(clip=clip), baseline, settings)
     made = ppo(game, seat, objective=objective, epochs=epochs, discount=discount, **own, **settings)

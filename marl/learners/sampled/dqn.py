@@ -188,6 +188,7 @@ def dqn(
 
     def values(params: Any, statistics: Statistics | None, obs: jax.Array) -> jax.Array:
         outputs, value, _ = network.apply(params, normalize(statistics, obs) if statistics else obs, ())
+        chex.assert_axis_dimension(outputs, -1, actions.n)
         return value[..., None] + outputs - outputs.mean(-1, keepdims=True)
 
     def policy(state: DQNState) -> DQNPolicy:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import optax
@@ -147,6 +148,7 @@ def loqa(
 
     def update(key: jax.Array, state: LOQAState, trajectory: Trajectory) -> tuple[LOQAState, Metrics]:
         del key
+        chex.assert_rank(trajectory.reward, 2)
         done, truncated = trajectory.done, trajectory.truncated
         rewards = trajectory.reward, *co_players_rewards(trajectory)
 

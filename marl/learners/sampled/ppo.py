@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypedDict
 
 import chex
@@ -10,6 +11,7 @@ import jax.numpy as jnp
 import optax
 from jax.flatten_util import ravel_pytree
 
+from configs import shown
 from games import Game
 from games.core import checks
 from games.core.arguments import factory
@@ -256,6 +258,7 @@ def ppo(
         return value_coefficient * error - entropy_coefficient * entropy - gain, metrics
 
     def update(key: jax.Array, state: PPOState, trajectory: Trajectory) -> tuple[PPOState, Metrics]:
+        chex.assert_rank(trajectory.reward, 2)
         extras: PPOExtras = trajectory.extras
         obs, next_obs, statistics = trajectory.obs, trajectory.next_obs, trajectory.last_memory.statistics
         if statistics and extras.obs is not None:
@@ -380,10 +383,17 @@ def a2c(
     is the synchronous form; Huang et al., A2C Is a Special Case of PPO (2022), arXiv:2205.09123.
     """
     own = {"learning_rate": learning_rate, "gae_lambda": gae_lambda}
+    refuse_own(settings, *ONE_STEP)
     return one_step(game, seat, policy_gradient, details, **own, **settings)
 
 
 ONE_STEP = ("epochs", "minibatches", "objective", "value_clip")  # settings of `ppo` that `one_step` chooses
+
+
+def refuse_own(settings: Mapping[str, Any], *names: str) -> None:
+    """Raises ValueError for a setting of `ppo` that a learner made of it chooses by itself."""
+    if name := next((name for name in names if name in settings), None):
+        raise ValueError(f"{name}: got {shown(settings[name])}; this learner chooses it, and none is needed")
 
 
 def one_step(

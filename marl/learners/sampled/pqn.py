@@ -140,7 +140,9 @@ def pqn(
         return PQNState(params, optimizer_state, jnp.int32(0))
 
     def values(params: Any, obs: jax.Array) -> jax.Array:
-        return network.apply(params, obs, ())[0]
+        outputs = network.apply(params, obs, ())[0]
+        chex.assert_axis_dimension(outputs, -1, actions.n)
+        return outputs
 
     def policy(state: PQNState) -> PQNPolicy:
         share = jnp.clip(state.steps / epsilon_steps, 0, 1)

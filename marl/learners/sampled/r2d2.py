@@ -153,6 +153,7 @@ def r2d2(
         return R2D2State(params, params, optimizer_state, buffer, jnp.zeros(buffer_size), jnp.int32(0))
 
     def values(outputs: jax.Array, value: jax.Array) -> jax.Array:
+        chex.assert_axis_dimension(outputs, -1, actions.n)
         return value[..., None] + outputs - outputs.mean(-1, keepdims=True)
 
     def policy(state: R2D2State) -> Any:

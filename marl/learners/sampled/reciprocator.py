@@ -18,7 +18,7 @@ from marl.blocks.advantages import returns_to_go
 from marl.blocks.objectives import clipped_surrogate
 from marl.core.learner import Learner, Metrics, Trajectory, co_players_rewards
 from marl.learners.sampled.dice import discrete_actions, nonnegative_observations
-from marl.learners.sampled.ppo import ppo
+from marl.learners.sampled.ppo import ppo, refuse_own
 
 
 class Influence(NamedTuple):
@@ -111,6 +111,7 @@ def reciprocator(
     checks.number("payback", payback, 0)
     checks.number("influence_discount", influence_discount, 0, 1)
     checks.number("influence_memory", influence_memory, 0, brackets="(]")
+    refuse_own(settings, "objective")
     obs_shape = nonnegative_observations(game, seat)
     size = int(np.prod(obs_shape))
     others = [discrete_actions(game, i).num_outputs for i in range(game.num_agents)]

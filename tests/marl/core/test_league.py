@@ -9,6 +9,7 @@ from games import make
 from marl import Learner, make_learner, past_selves, stale
 from marl.core.league import LATEST, RATE, League, draw_opponent
 from marl.core.learn import learning
+from marl.core.learner import frozen
 
 IPD = make("ipd", episode_length=2)
 UPDATES, EVERY, MOST = 60, 3, 4
@@ -79,6 +80,18 @@ def test_past_selves_are_drawn_in_proportion_to_the_exponentials_of_their_qualit
         assert np.mean(places[places != LATEST] == place) == pytest.approx(weight, abs=0.02)
 
 
+def test_frozen_past_selves_keep_their_policies():
+    player = past_selves(counting(), 0.7, every=1, most=MOST)
+    state = player.init(jax.random.key(0))
+    begin, update = learning(IPD, [counting(), frozen(player, state)], steps_per_update=2, num_envs=3)
+    carry, run_key = begin(jax.random.key(1))
+    for key in jax.random.split(run_key, 3):
+        carry, _ = update(carry, key)
+    kept = carry.states[1]
+    for now, before in zip(jax.tree.leaves(kept), jax.tree.leaves(state), strict=True):
+        assert jnp.issubdtype(now.dtype, jax.dtypes.prng_key) or np.array_equal(now, before)
+
+
 def test_bad_settings_are_refused():
     with pytest.raises(ValueError, match="past_selves: got 2"):
         past_selves(counting(), 2)
@@ -86,5 +99,7 @@ def test_bad_settings_are_refused():
         past_selves(counting(), every=0)
     with pytest.raises(ValueError, match="past_selves: got a learner for seat 1; one for seat 0 is needed"):
         past_selves(make_learner("ppo", IPD, 1))
+    with pytest.raises(ValueError, match="learner: got one that copies from the states of others"):
+        past_selves(past_selves(counting()))
     with pytest.raises(ValueError, match="stale: got past selves"):
         stale(past_selves(counting()), 1)

@@ -11,7 +11,22 @@ import numpy as np
 import pytest
 
 from games import InfinitelyRepeated, make, prisoners_dilemma, stag_hunt
-from marl import Learner, learn, make_learner, make_shaper, memory_one, naive, ppo, shaping_trial
+from marl import (
+    Learner,
+    a2c,
+    dqn,
+    evaluate,
+    learn,
+    make_learner,
+    make_shaper,
+    memory_one,
+    naive,
+    ppo,
+    pqn,
+    proximal_advantage_alignment,
+    shaping_trial,
+)
+from marl.blocks.networks import feed_forward
 from marl.core.fingerprint import compiled_once, fingerprint
 from meta import Evolution, Outcome, evolve
 
@@ -104,6 +119,27 @@ CALLS = {
     "scored_from: got 2; less than the 2 meta_steps": lambda: shaping_trial(
         FORMULA, make_shaper("mfos", FORMULA), naive_of(1), meta_steps=2, scored_from=2
     ),
+    "the learner in seat 0: act returned an action of shape (5,); one of shape (), a whole number": lambda: learn(
+        KEY, SAMPLED, naive_pair(), num_updates=1
+    ),
+    "the learner in seat 0: act returned an action of shape (5,); one of shape (1,), an array": lambda: learn(
+        KEY, InfinitelyRepeated(prisoners_dilemma, 0), naive_pair(), num_updates=1
+    ),
+    "the learner in seat 0 (dqn): act does not fit what it was given; ": lambda: three_outputs(dqn),
+    "the learner in seat 0 (pqn): act does not fit what it was given; ": lambda: three_outputs(pqn),
+    "the learner in seat 0 (loqa): update does not fit what it was given; num_envs is None": lambda: learn(
+        KEY, SAMPLED, [make_learner("loqa", SAMPLED, seat) for seat in (0, 1)], num_updates=1, steps_per_update=4
+    ),
+    "state: got a DQNState; a state of this learner (ppo) is needed": lambda: evaluate(
+        KEY, CART_POLE, ppo(CART_POLE), dqn(CART_POLE).init(KEY), num_episodes=1, num_steps=2
+    ),
+    "epochs: got 3; this learner chooses it": lambda: a2c(CART_POLE, epochs=3),
+    "objective: got 'classic'; this learner chooses it": lambda: proximal_advantage_alignment(
+        SAMPLED, objective="classic"
+    ),
+    "learner: mmaml: learning_rate: got 0.5 with learned_rate": lambda: make_learner(
+        "mmaml(learned_rate=True, learning_rate=0.5)", InfinitelyRepeated(prisoners_dilemma, 0.96)
+    ),
     "learner: got 'lola', which is there for games that are formulas": lambda: make_learner("lola", SAMPLED),
     "learner: got 'ppo', which is there for games that are sampled": lambda: make_learner("ppo", FORMULA),
     "game: got 'ipd'; a Game": lambda: make_learner("ppo", "ipd"),
@@ -127,6 +163,15 @@ def fine(parameters, key):
 
 def naive_of(seat):
     return make_learner("naive", FORMULA, seat)
+
+
+def naive_pair():
+    return [naive(FORMULA, seat) for seat in (0, 1)]
+
+
+def three_outputs(make):
+    made = make(CART_POLE, network=feed_forward((4,), 3, shared=True))
+    return learn(KEY, CART_POLE, [made], num_updates=1, steps_per_update=4, num_envs=2)
 
 
 def memory():

@@ -193,6 +193,38 @@ def test_a_directory_with_the_name_of_an_agent_does_not_hide_it(tmp_path, monkey
 
 
 @pytest.mark.system
+@pytest.mark.parametrize(
+    ("game", "spec", "name", "value"),
+    [
+        # After 16 of 32 steps DQN explores as little as ever, and SAC's actions are no longer uniform.
+        (
+            "CartPole-v1",
+            "dqn(hidden=[4], buffer_size=64, batch_size=4, learning_starts=8, epsilon_steps=16, epsilon_end=0.25)",
+            "epsilon",
+            0.25,
+        ),
+        ("Pendulum-v1", "sac(hidden=[4], buffer_size=64, batch_size=4, learning_starts=8)", "random", False),
+    ],
+)
+def test_a_trained_learner_explores_as_at_its_end(within, tmp_path, game, spec, name, value):
+    line = [game, f"--learner={spec}", "--num-envs=2", "--steps-per-update=8", "--total-steps=32"]
+    done = within(*line, "--evaluation-episodes=2", "--quiet", "--out=run", cwd=tmp_path, module="marl.train")
+    assert done.returncode == 0, done.stderr
+    assert float(getattr(load_agent(tmp_path / "run").parameters, name)) == value
+
+
+@pytest.mark.system
+@pytest.mark.parametrize("spec", ["lola_dice", "loqa(hidden=[4])", "reciprocator(hidden=[4])"])
+def test_a_learner_whose_policy_is_not_called_params_is_kept(within, tmp_path, spec):
+    line = ["ipd", f"--learner={spec}", "--num-envs=2", "--steps-per-update=8", "--total-steps=32"]
+    done = within(*line, "--evaluation-episodes=2", "--quiet", "--out=run", cwd=tmp_path, module="marl.train")
+    assert done.returncode == 0, done.stderr
+    agent = load_agent(tmp_path / "run")
+    assert len_of(agent) > 4
+    assert all(np.isfinite(x).all() for x in jax.tree.leaves(agent.parameters))
+
+
+@pytest.mark.system
 def test_runs_of_all_kinds_are_loaded_and_printed_in_one_line(within, tmp_path):
     small = "ppo(hidden=[4], epochs=1, minibatches=1)"
     line = ["CartPole-v1(max_steps_in_episode=20)", f"--learner={small}", "--num-envs=2", "--steps-per-update=8"]

@@ -12,7 +12,7 @@ import configs
 from games import make
 from marl.core.learn import learn
 from marl.experiments.crossplay.config import CrossplayConfig
-from marl.experiments.crossplay.experiment import Cell, _statistics
+from marl.experiments.crossplay.experiment import Cell, _error_over, _statistics
 from marl.experiments.crossplay.participants import split_agents
 from marl.experiments.crossplay.table import _labels
 from marl.experiments.saved.load_agent import load_agent
@@ -100,6 +100,13 @@ def test_errors_are_between_the_trainings_of_a_shaper(within, tmp_path):
     found, means = _statistics({"return": played}, cell), played[0].reshape(3, 2).mean(0)
     assert found["row_return"] == pytest.approx(played[0].mean())
     assert found["row_standard_error"] == pytest.approx(abs(means[0] - means[1]) / 2)
+
+
+def test_an_untrained_shaper_is_no_training():
+    game, specs = make("ipd"), {"shaper": 0, "always_defect": 1, "ppo": 1}
+    shaper, fixed, learner = (make_agent(spec, game, seat) for spec, seat in specs.items())
+    assert _error_over((shaper, fixed), 64) == ("pairs", 0)
+    assert _error_over((shaper, learner), 64) == ("trainings", 64)
 
 
 @nightly

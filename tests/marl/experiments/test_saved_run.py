@@ -10,6 +10,7 @@ import yaml
 
 import marl
 from marl.mfos import main
+from meta import RunDirectory
 
 TINY = [
     *("--meta-steps=3", "--trials=1", "--hidden-units=2", "--evaluation-trials=4", "--discount=0"),
@@ -63,6 +64,19 @@ def test_a_frame_has_a_row_for_each_generation_and_seed(path):
     of_second = frame[frame.seed == 1]
     np.testing.assert_array_equal(of_second.fitness, run.metrics["fitness"][:, 1])
     np.testing.assert_array_equal(of_second.generation, [1, 2, 3, 4])
+
+
+def test_a_frame_has_a_column_for_each_player(tmp_path):
+    pytest.importorskip("pandas")
+    for seeds, shape in ((1, (2,)), (3, (3, 2))):
+        coins = np.arange(4 * np.prod(shape), dtype=float).reshape(4, *shape)
+        with RunDirectory.create(tmp_path / str(seeds), {"seeds": seeds}, "python -m marl.train coin_game") as run:
+            run.append({"update": i, "own_coin": x.tolist()} for i, x in enumerate(coins))
+        frame = marl.load_run(tmp_path / str(seeds)).frame()
+        found = frame[["own_coin_0", "own_coin_1"]].to_numpy()
+        np.testing.assert_array_equal(found, coins.reshape(-1, 2))
+        np.testing.assert_array_equal(frame["update"], np.repeat(np.arange(4), seeds))
+        assert ("seed" in frame) == (seeds > 1)
 
 
 def test_an_unfinished_run_and_a_last_row_that_was_cut_are_read(path, tmp_path):
