@@ -8,7 +8,7 @@ from marl.trained.catalogue import Card, list_agents
 TITLES = {
     "shaper": "Shapers",
     "learner": "Learners",
-    "adversary": "Adversaries",
+    "adversary": "Adversaries and allies",
     "objective": "Objectives",
 }
 ABOUT = """# Trained agents
