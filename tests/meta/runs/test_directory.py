@@ -184,6 +184,13 @@ def test_a_changed_config_is_refused_with_the_old_and_the_new_value(runs, tmp_pa
     assert (status, "neither run.json nor a checkpoint says with which config" in said) == (2, True), said
 
 
+def test_a_config_with_the_line_ends_of_windows_is_the_same(runs, tmp_path):
+    path = damages.copy(runs / "stopped", tmp_path / "run")
+    text = (path / "config.yaml").read_bytes()
+    (path / "config.yaml").write_bytes(text.replace(b"\n", b"\r\n"))
+    assert verdict(main, path, results(runs / "whole")) == "equal"
+
+
 def test_a_checkpoint_of_another_run_is_refused(runs, tmp_path):
     assert go(main, "there", "--seed=1", "--out", str(tmp_path / "other"))[0] == 0
     path = damages.copy(runs / "stopped", tmp_path / "run")

@@ -12,7 +12,7 @@ import meta
 from configs import ConfigError
 from meta import Evolution, Outcome, RunDirectory, evolve
 from meta.runs.execution import execute
-from meta.trackers import export, names
+from meta.trackers import export, follower, names
 from meta.trackers.follower import Rows
 from meta.trackers.position import Position
 from meta.trackers.tracker import make_row
@@ -209,6 +209,13 @@ def test_files_are_followed_through_half_lines_and_a_replacement(tmp_path):
         more.write("{\n")
     with pytest.raises(ValueError, match="line 5 is damaged"):
         new()
+
+
+@pytest.mark.parametrize("name", ["summary.json", "crossplay.json", "report.json"])
+def test_the_results_of_every_kind_of_run_are_sent(tmp_path, name):
+    assert follower._summary(tmp_path) == {}
+    (tmp_path / name).write_text(json.dumps({"gain": 0.5}))
+    assert follower._summary(tmp_path) == {"gain": 0.5}
 
 
 ID = "0123456789abcdef"
