@@ -16,6 +16,7 @@ from rich.console import Console
 
 import configs
 from configs import ConfigError
+from configs.usage import docs_of
 from meta import RunDirectory
 from meta.runs import provenance
 from meta.runs.directory import CONFIG, check_changes
@@ -157,7 +158,8 @@ class Resume(Quiet):
 def resume_options(config: Any) -> Any:
     """The fields that --resume takes as options, with the values of a config."""
     rising, others = config.may_rise, config.may_change
-    words = dict.fromkeys(rising, "At least as many as so far.") | dict.fromkeys(others, "For another evaluation.")
+    docs = docs_of(config.__class__)
+    words = dict.fromkeys(rising, "At least as many as so far.") | {name: docs.get(name, "") for name in others}
     return configs.part(config, words)
 
 

@@ -253,7 +253,12 @@ def test_help_lists_the_options_of_a_resumed_run(runs, capsys):
         with pytest.raises(SystemExit):
             main(arguments)
         shown = capsys.readouterr().out
-        for words in ("--walk.generations INT", "At least as many as so far. (default: 12)", "--evaluation-trials INT"):
+        for words in (
+            "--walk.generations INT",
+            "At least as many as so far. (default: 12)",
+            "--evaluation-trials INT",
+            "Number of trials.",
+        ):
             assert words in shown
         assert "--seed" not in shown
     with pytest.raises(SystemExit):
