@@ -115,6 +115,7 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
         return steps([one.stage for one in search.controllers]) | expert | steps(search.stages) | choice | fresh
 
     def train(self, context: Context) -> SearchResult:
+        context.run.check_reads(self.config.reads)
         return run_search(self.search, jax.random.key(self.config.seed), context)
 
     def evaluation_key(self) -> jax.Array:
@@ -142,6 +143,7 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
             **found.summary,
             **({"begin": trained.explained} if trained.explained else {}),
             "seed": config.seed,
+            "reads": config.reads,
             "num_victims_trained": config.victims_trained,
             "chosen": trained.chosen,
             "judged": trained.judged,

@@ -12,6 +12,7 @@ from attacks.defences import DEFENCES, SHARES, share_of
 from attacks.victim_training import TrainingSchedule
 from configs import one_of, short
 from marl.learners.registry import SAMPLED
+from marl.learners.spec_dependencies import digests
 from meta import Evolution
 
 Goal = Literal["harm", "help", "control"]
@@ -141,6 +142,11 @@ class AttackConfig(configs.CommandConfig):
     def may_change(self) -> tuple[str, ...]:
         """Fields of the evaluation, which may not change the choice of the parameters."""
         return ("evaluation_trials",) if self.evaluation_trials >= NUM_JUDGES else ()
+
+    @property
+    def reads(self) -> str:
+        """Digests of the files that the victim reads, such as an evolved objective; the run keeps a copy of its start."""
+        return "".join(digests(self.victim))
 
     @property
     def num_judges(self) -> int:

@@ -23,9 +23,9 @@ from marl.core.learner import Learner
 from marl.experiments.shaping.agents import AGENT_FILE, Agent, is_path, load_shaper
 from marl.experiments.shaping.config import ExactShapingConfig
 from marl.experiments.shaping.initialisation import LARGEST_FACTOR, SCREENED, Screening, Start
-from marl.experiments.spec_dependencies import digests
 from marl.learners.exact.trained import game_metadata
 from marl.learners.registry import make_learner
+from marl.learners.spec_dependencies import digests
 from marl.shapers.registry import FORMULA as SHAPERS
 from marl.shapers.registry import make_shaper
 from marl.shapers.trial import shaping_trial

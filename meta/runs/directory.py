@@ -23,6 +23,7 @@ from meta.statistics import finite
 
 KEPT_CHECKPOINTS = 3
 CONFIG = "config.yaml"
+READS = "reads.txt"
 FILES = (
     *(".lock", CONFIG, provenance.FILE, "metrics.jsonl", "summary.json", "tables.json", "report.html"),
     *("tracker.json", "tracker.log"),
@@ -161,6 +162,14 @@ class RunDirectory:
     def write(self, name: str, text: str) -> None:
         """Writes a file whole: a reader finds the old text or the new, never half of one."""
         write_whole(self.path / name, text.encode())
+
+    def check_reads(self, reads: str) -> None:
+        """Keeps the digests of the files that a config names, its `reads`; ValueError if they have changed."""
+        path = self.path / READS
+        if path.exists() and path.read_text(encoding="utf-8") != reads:
+            raise ValueError(f"{self.path}: files that its config names have changed since; a new run is needed")
+        if reads:
+            self.write(READS, reads)
 
     def write_summary(self, summary: dict[str, Any], name: str = "summary.json") -> None:
         """Writes what came of the run as JSON, with what was changed on the way, and digests of config and summary.

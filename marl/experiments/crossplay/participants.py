@@ -17,8 +17,8 @@ import configs
 from marl.experiments.shaping.agents import AGENT_FILE, Agent, is_path, load_shaper, save_agent
 from marl.experiments.shaping.config import ShapingConfig
 from marl.experiments.shaping.experiment import Shaping
-from marl.experiments.spec_dependencies import digests
 from marl.learners.registry import terms
+from marl.learners.spec_dependencies import digests
 from marl.trained.catalogue import located
 from meta import RunDirectory
 from meta.runs.formatting import say

@@ -21,8 +21,8 @@ from marl.experiments.discovery.distillation import Distilled, distil
 from marl.experiments.discovery.evaluation import fresh_trainings
 from marl.experiments.discovery.trial import Arena, fresh_trial
 from marl.experiments.reproduce import figures
-from marl.experiments.spec_dependencies import digests
 from marl.learners.sampled.objective_registry import Form, Kind, load_objective
+from marl.learners.spec_dependencies import digests
 from marl.trained import folder
 from meta.run_keys import RunBranch
 from meta.runs import array_files

@@ -62,7 +62,7 @@ class ShapingConfig(configs.CommandConfig):
     @property
     def reads(self) -> str:
         """Digests of the files that the opponents read: what was learned before, or an objective that was evolved."""
-        from marl.experiments.spec_dependencies import digests
+        from marl.learners.spec_dependencies import digests
 
         return "".join(x for spec in dict.fromkeys((self.opponent, *self.unseen)) for x in digests(spec))
 

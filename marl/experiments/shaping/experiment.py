@@ -231,7 +231,7 @@ class Shaping(Experiment[Evolved, Results]):
         return Speed(steps * cost.step / trained.seconds_to_run, trained.seconds_to_compile / cost.compiling)
 
     def train(self, context: Context) -> Evolved:
-        check_files(self.config, context.run)
+        context.run.check_reads(self.config.reads)
         progress = self.progress(context.stages)
 
         def show(generation: int, metrics: dict[str, np.ndarray], seconds: float) -> None:
@@ -358,12 +358,3 @@ def add_rows(
     table.add_row(f"[bold]{IN_PLACE}")
     for name, found in controls_of(summary).items():
         table.add_row(textwrap.fill(name, width), *cells(found))
-
-
-def check_files(config: ShapingConfig, run: RunDirectory) -> None:
-    """Raises ValueError if the files that the opponents read are not those with which the run was begun."""
-    path, reads = run.path / "reads.txt", config.reads
-    if path.exists() and path.read_text(encoding="utf-8") != reads:
-        raise ValueError(f"{run.path}: files that the opponents read have changed since; a new run is needed")
-    if reads:
-        run.write(path.name, reads)

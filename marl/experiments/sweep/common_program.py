@@ -20,7 +20,7 @@ from configs.specs import terms
 from marl.experiments import learner_training
 from marl.experiments.learner_training import TrainConfig
 from marl.experiments.shaping.config import ShapingConfig
-from marl.experiments.shaping.experiment import TRAINING, check_files
+from marl.experiments.shaping.experiment import TRAINING
 from marl.experiments.shaping.jobs import make_shaping
 from marl.experiments.sweep.plan import Point, is_whole, literal
 from marl.experiments.sweep.split_store import SplitStore
@@ -136,7 +136,7 @@ def _train_shapers(
 ) -> None:
     first, each = points[0].config, points[0].config.seeds
     for point, run in zip(points, runs, strict=True):
-        check_files(point.config, run)
+        run.check_reads(point.config.reads)
     values = {name: [getattr(point.config.evolution, name) for point in points] for name in TRACEABLE}
     numbers = {name: _of_runs(some, each) for name, some in values.items() if len(set(some)) > 1}
     experiment = make_shaping(dataclasses.replace(first, seeds=len(keys), evaluation_trials=2))

@@ -19,7 +19,7 @@ from marl.experiments.saved import agent_catalogue
 from marl.experiments.saved.main_results import results_of
 from marl.experiments.shaping.agents import AGENT_FILE, is_path, make_agent, save_agent
 from marl.experiments.shaping.config import SampledShapingConfig
-from marl.experiments.spec_dependencies import digests
+from marl.learners.spec_dependencies import digests
 from marl.trained import catalogue, folder
 from meta.runs import array_files
 from tests.nightly import grid, nightly

@@ -2,9 +2,9 @@
 
 import pytest
 
+from attacks.experiments.config import AttackConfig
 from marl.experiments.shaping.config import ExactShapingConfig
-from marl.experiments.shaping.experiment import check_files
-from marl.experiments.spec_dependencies import digests
+from marl.learners.spec_dependencies import digests
 from meta import RunDirectory
 
 
@@ -28,8 +28,11 @@ def test_a_run_whose_files_changed_is_refused(tmp_path):
     file.write_text("one")
     config = ExactShapingConfig(opponent=f"mmaml(file='{file}')", unseen=("naive",))
     run = RunDirectory.create(tmp_path / "run", config)
-    check_files(config, run)
-    check_files(config, run)
+    attack = AttackConfig(victim=f"ppo(objective='{file}')")
+    assert attack.reads in config.reads
+    run.check_reads(config.reads)
+    run.check_reads(config.reads)
     file.write_text("two")
-    with pytest.raises(ValueError, match=r"run: files that the opponents read have changed since; a new run"):
-        check_files(config, run)
+    assert attack.reads in config.reads
+    with pytest.raises(ValueError, match=r"run: files that its config names have changed since; a new run"):
+        run.check_reads(config.reads)
