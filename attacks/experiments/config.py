@@ -145,7 +145,7 @@ class AttackConfig(configs.CommandConfig):
 
     @property
     def reads(self) -> str:
-        """Digests of the files that the victim reads, such as an evolved objective; the run keeps a copy of its start."""
+        """Digests of the files that the victim reads, such as an evolved objective. Of its start a run has a copy."""
         return "".join(digests(self.victim))
 
     @property
