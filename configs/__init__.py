@@ -273,13 +273,15 @@ class _Loader(files.Loader):
         return super().construct_mapping(node, deep)
 
 
-# YAML 1.1 reads 010 as 8 and 1:30 as 90. Here a whole number is decimal, and those are text, which its field refuses.
-_WHOLE = "tag:yaml.org,2002:int"
+# YAML 1.1 reads 010 as 8 and 1:30 as 90. Here numbers are decimal, and those are text, which their fields refuse.
+_WHOLE, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in found if tag != _WHOLE]
+    first: [(tag, pattern) for tag, pattern in found if tag not in (_WHOLE, _FLOAT)]
     for first, found in _Loader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver(_WHOLE, re.compile(r"[-+]?(0|[1-9][0-9_]*)$"), list("-+0123456789"))
+_POINT = r"[-+]?([0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(e[-+]?[0-9]+)?$|[-+]?\.inf$|\.nan$"
+_Loader.add_implicit_resolver(_FLOAT, re.compile(_POINT, re.IGNORECASE), list("-+.0123456789"))
 
 
 def typed(kind: Any, value: Any, where: str) -> Any:

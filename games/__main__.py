@@ -153,7 +153,7 @@ def _play(name: str, options: Options) -> int:
     from games.core.rollout import rollout
     from games.toolbox.drawing import animate, pictures, save_png
 
-    game = registry.make(name, **_params(options.params))
+    game = registry.make_with(name, _params(options.params))
     played = jax.jit(lambda key: rollout(key, game, options.steps))(jax.random.key(options.seed))
     if options.gif:
         animate(played, options.gif)

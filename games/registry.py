@@ -169,7 +169,7 @@ def ids() -> dict[str, str]:
     return {f"{NAMESPACE}{name}-v0": name for name in ours()}
 
 
-def make(name: str, /, **params: Any) -> Game:
+def make(name: str, **params: Any) -> Game:
     """A game by its name, with parameters of your own: `make("coin_game", grid_size=5)`.
 
     Args:
@@ -188,6 +188,14 @@ def make(name: str, /, **params: Any) -> Game:
       >>> game.agents, game.observation_space("agent_0").shape
       (['agent_0', 'agent_1'], (4, 4, 4))
     """
+    return make_with(name, params)
+
+
+def make_with(name: str, params: dict[str, Any]) -> Game:
+    """As `make`, with parameters of any names, which a command or a spec gives."""
+    theirs = not isinstance(name, str) or not (is_ours(name) or name in _WRAPPERS)
+    if theirs and (unknown := next((param for param in ("name", "environment") if param in params), None)):
+        raise ValueError(f"{name}: unknown parameter {unknown}")
     if isinstance(name, str) and name.endswith(SUFFIX):
         return from_playground(name.removesuffix(SUFFIX), **params)
     if isinstance(name, str) and name in _WRAPPERS:
@@ -354,7 +362,7 @@ def make_game(spec: str) -> Game:
     """
     name, params = read("environment", spec, "reacher")
     try:
-        return make(name, **params)
+        return make_with(name, params)
     except ValueError as error:
         raise ValueError(f"environment: {first_line(error).removeprefix('game: ')}") from None
     except (TypeError, NotImplementedError, RuntimeError) as error:  # a value, a space or a download that failed

@@ -141,7 +141,8 @@ class AttackConfig(configs.CommandConfig):
     @property
     def may_change(self) -> tuple[str, ...]:
         """Fields of the evaluation, which may not change the choice of the parameters."""
-        return ("evaluation_trials",) if self.evaluation_trials >= NUM_JUDGES else ()
+        is_choice = self.goal == "control" or self.start_name or self.warm_up_updates
+        return ("evaluation_trials",) if self.evaluation_trials >= NUM_JUDGES or not is_choice else ()
 
     @property
     def reads(self) -> str:

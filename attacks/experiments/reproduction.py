@@ -27,7 +27,7 @@ from attacks.experiments.transfer import COLUMNS, ExaminationConfig, examine
 from games.registry import make_game
 from games.wrappers.goals import has_goals
 from meta import Evolution, RunDirectory, evolve
-from meta.runs.directory import CONFIG
+from meta.runs.directory import read_record
 from meta.runs.formatting import amount, duration, say
 from meta.runs.gpu_defaults import with_gpu_defaults
 from meta.runs.jobs import Job, experiment_job, finished, run_jobs
@@ -123,7 +123,7 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
     """Runs what has not been run yet, and writes the report."""
     if config.fast:  # programs that run for a blink take a third of the time to compile without
         jax.config.update("jax_disable_most_optimizations", True)
-    parts = make_parts(config, run.path)
+    parts = [_with_chunks_begun(part) for part in make_parts(config, run.path)]
     seconds = _estimate([part for part in parts if not part.is_done], console)
 
     def job(part: Part) -> Job:
@@ -181,19 +181,20 @@ def make_parts(config: ReproduceConfig, folder: Path) -> list[Part]:
             for i in range(config.searches):
                 own = dataclasses.replace(preset, goal=goal, seed=config.seed + i)
                 own = small(own) if config.fast else own
-                own = _with_chunks_of(folder / f"{environment}-{goal}-{own.seed}", own)
                 parts.append(Part(environment, own, folder / f"{environment}-{goal}-{own.seed}"))
     return parts
 
 
-def _with_chunks_of(path: Path, config: AttackConfig) -> AttackConfig:
-    """The config with the chunks of a part that was begun, perhaps on a machine with others."""
-    if not (path / CONFIG).is_file():
-        return config
-    begun = configs.from_file(AttackConfig, path / CONFIG)
-    sizes = {name: getattr(begun, name).chunk_size for name in ("warm_up", "evolution")}
-    parts = {name: dataclasses.replace(getattr(config, name), chunk_size=size) for name, size in sizes.items()}
-    return dataclasses.replace(config, **parts)
+def _with_chunks_begun(part: Part) -> Part:
+    """The part with the chunks with which it was begun, perhaps on a machine that has others."""
+    names = ("warm_up", "evolution")
+    try:
+        record = read_record(part.path)
+        sizes = {name: record.config[name]["chunk_size"] for name in names} if record else {}
+        inner = {name: dataclasses.replace(getattr(part.config, name), chunk_size=size) for name, size in sizes.items()}
+        return part._replace(config=dataclasses.replace(part.config, **inner))
+    except (OSError, ValueError, TypeError, KeyError):  # of a damaged part, which is refused where it goes on
+        return part
 
 
 def small(config: AttackConfig) -> AttackConfig:

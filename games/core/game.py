@@ -102,7 +102,9 @@ class Game:
         """
         _look_at(self, actions)
         key, reset_key = random_bits.split(key)
-        actions = {a: shaped(f"actions: {a}", action, self.action_space(a)) for a, action in actions.items()}
+        actions = {
+            a: jnp.asarray(shaped(f"actions: {a}", action, self.action_space(a))) for a, action in actions.items()
+        }
         observations, state, rewards, dones, infos = self.step_env(key, state, actions)
         observations, state = self.auto_reset(reset_key, observations, state, dones, reset_state)
         return observations, state, rewards, dones, infos

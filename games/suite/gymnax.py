@@ -114,7 +114,7 @@ class Gymnax(Game):
         return _draw_grid(np.asarray(self.get_obs(state)["agent_0"]).reshape(*shape[:2], -1))
 
 
-def from_gymnax(environment: Any, /, **params: Any) -> Gymnax:
+def from_gymnax(environment: Any, **params: Any) -> Gymnax:
     """A game from an environment of gymnax.
 
     Args:

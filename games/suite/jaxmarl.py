@@ -193,7 +193,7 @@ class JaxMARL(Game):
         return found
 
 
-def from_jaxmarl(environment: Any, /, **params: Any) -> JaxMARL:
+def from_jaxmarl(environment: Any, **params: Any) -> JaxMARL:
     """A game from an environment of JaxMARL, or of a library in its manner, such as SocialJax.
 
     Args:

@@ -100,7 +100,7 @@ class Playground(Game):
         return np.asarray(self.environment.render([state.inner])[0])
 
 
-def from_playground(name: str, /, **params: Any) -> Playground:
+def from_playground(name: str, **params: Any) -> Playground:
     """An environment of MuJoCo Playground by its name, such as `CheetahRun`.
 
     Args:

@@ -244,7 +244,8 @@ class _Parts:
 
     def _end(self, ended: Ended) -> None:
         self._to_come[self._kinds[ended.name]] -= 1
-        self._seconds[self._kinds[ended.name]].append(ended.seconds)
+        if not ended.problem:
+            self._seconds[self._kinds[ended.name]].append(ended.seconds)
         self._done += 1
         self._problems[ended.name] = ended.problem
         if self._planned.options.on != "here":

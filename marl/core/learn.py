@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from games import Game
+from games.core.spaces import Space
 from marl.core.fingerprint import compiled_once
 from marl.core.learner import Learner, LearnerState, Memory, Metrics, Parameters, Trajectory
 from marl.core.learner_checks import check_key, check_learners, check_number, checked
@@ -153,6 +155,13 @@ class Carry(NamedTuple):
     episodes: tuple[Episodes, ...]
 
 
+def _actions(game: Game, agent: str) -> Space | None:
+    """An agent's action space; None in a game that does not define it."""
+    with contextlib.suppress(NotImplementedError):
+        return game.action_space(agent)
+    return None
+
+
 def learning(
     game: Game,
     learners: Sequence[Learner],
@@ -188,7 +197,7 @@ def learning(
         check_number("num_envs", num_envs)
     seats = seats_of(game, learners, num_envs)
     learners = [
-        checked(learner, seat, own.num_rows, game.action_space(own.own[0]))
+        checked(learner, seat, own.num_rows, _actions(game, own.own[0]))
         for seat, (learner, own) in enumerate(zip(learners, seats, strict=True))
     ]
     see = observe or (lambda observations, states: observations)

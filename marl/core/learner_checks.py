@@ -36,14 +36,17 @@ def check_state(learner: Learner, state: Any) -> None:
     """Raises TypeError for what is no learner, or no state of this one."""
     if not isinstance(learner, Learner):
         raise TypeError(f"learner: got {_shown(learner)}; a Learner is needed")
+    wrong = TypeError(f"state: got {_shown(state)}; a state of this learner{_name(learner.act)} is needed")
     try:
-        states = state, jax.eval_shape(learner.init, jax.random.key(0))
-        found, own = (jax.eval_shape(learner.policy, one) for one in states)
-        fits = jax.tree.map(jnp.shape, found) == jax.tree.map(jnp.shape, own)
+        found = jax.tree.map(jnp.shape, jax.eval_shape(learner.policy, state))
     except (AttributeError, TypeError, KeyError, IndexError):
-        fits = False
-    if not fits:
-        raise TypeError(f"state: got {_shown(state)}; a state of this learner{_name(learner.act)} is needed")
+        raise wrong from None
+    try:
+        own = jax.tree.map(jnp.shape, jax.eval_shape(lambda key: learner.policy(learner.init(key)), jax.random.key(0)))
+    except Exception:  # of an `init` that cannot be traced
+        return
+    if found != own:
+        raise wrong
 
 
 def check_learners(game: Any, learners: Sequence[Learner]) -> None:
@@ -65,14 +68,14 @@ def check_learners(game: Any, learners: Sequence[Learner]) -> None:
         first += learner.num_seats
 
 
-def checked(learner: Learner, seat: int, num_envs: int | None, actions: Space) -> Learner:
+def checked(learner: Learner, seat: int, num_envs: int | None, actions: Space | None) -> Learner:
     """The learner with functions that check what they return.
 
     Args:
       learner: as a user made it.
       seat: where it plays, for messages.
       num_envs: the size of the environments' axis; None if there is none.
-      actions: the action space of the game.
+      actions: the action space of the game, if it has one.
     """
     functions: dict[str, Any] = {name: _in_any_mode(x) for name, x in learner._asdict().items() if callable(x)}
     learner = learner._replace(**functions)
@@ -86,7 +89,7 @@ def checked(learner: Learner, seat: int, num_envs: int | None, actions: Space) -
             needed = f"one action for each of the {num_envs} environments, [{num_envs}, ...],"
             raise ValueError(f"{learner_name}: act returned an action of shape {shape}; {needed} is needed")
         one = shape if num_envs is None else shape[1:]
-        if [size for size in one if size != 1] != [size for size in actions.shape if size != 1]:
+        if actions and [size for size in one if size != 1] != [size for size in actions.shape if size != 1]:
             needed = f"one of shape {actions.shape}, {described(actions)}, as the game takes it,"
             raise ValueError(f"{learner_name}: act returned an action of shape {one}; {needed} is needed")
         _same(learner_name, "act", "memory", memory, after)

@@ -224,11 +224,23 @@ def with_parameters(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarr
     whole = array_files.named_leaves(own).keys() <= arrays.keys()
     if whole:
         own = array_files.as_tree({name: arrays[name] for name in array_files.named_leaves(own)}, own, "directory")
-    elif array_files.named_leaves({"params": own}).keys() <= arrays.keys():  # a file by an earlier version
-        own = _part(arrays, "params", own)
+    elif hasattr(own, "_replace"):  # a file by an earlier version, which does not say how much is explored
+        parts = {name for name in ("params", "statistics") if getattr(own, name, None) is not None}
+        own = own._replace(**{name: _part(arrays, name, getattr(own, name)) for name in parts})
+        learner = _greedy(learner)
     else:
-        raise ValueError(f"directory: got a file of {spec} without what it acts by; a new training is needed")
+        own = _part(arrays, "params", own)
     return learner, jax.tree.map(jnp.asarray, own)
+
+
+def _greedy(learner: Learner) -> Learner:
+    """The learner without exploration."""
+
+    def act(key: jax.Array, parameters: Any, memory: Any, obs: jax.Array) -> tuple[Any, Any, Any]:
+        assert learner.act_greedy is not None
+        return *learner.act_greedy(parameters, memory, obs), ()
+
+    return learner._replace(act=act)
 
 
 def _part(arrays: dict[str, np.ndarray], name: str, like: Any) -> Any:

@@ -107,6 +107,10 @@ class _Numbers:
 
 def test_whole_numbers_of_a_file_are_decimal():
     assert configs.from_text(_Numbers, "seed: 1_000\nrate: 010", "here") == _Numbers(1000, 10.0)
+    for text in ("1.5", "-.5", "1_0.5e-3", "2."):
+        assert configs.values(f"x: {text}", "here") == {"x": float(text.replace("_", ""))}
+    with pytest.raises(configs.ConfigError, match=r"rate: got '1:30.5'"):
+        configs.from_text(_Numbers, "rate: 1:30.5", "here")
     for text in ("010", "0x10", "1:30"):  # 8, 16 and 90 in YAML 1.1
         with pytest.raises(configs.ConfigError, match=f"seed: got '{text}'; a whole number is needed"):
             configs.from_text(_Numbers, f"seed: {text}", "here")

@@ -71,6 +71,7 @@ def test_an_episode_ends_by_its_time_limit_and_empties_the_agents():
     assert face.agents == face.possible_agents
 
 
+@pytest.mark.system
 def test_infos_are_of_the_agent_that_they_name_among_more_than_ten():
     """JAX sorts dicts, and agent_10 comes before agent_2."""
     face, batch = parallel_env("public_goods", num_agents=12), batched_parallel_env("public_goods", 3, num_agents=12)

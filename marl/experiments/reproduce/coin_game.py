@@ -214,8 +214,8 @@ def between(values: np.ndarray, *, same: bool) -> dict[str, float | None]:
     Args:
       values: of each meeting.
       same: whether both are the same trainings, whose partners are left out. A training's two learners are not
-        independent, so that the error is the jackknife's, which leaves out a training at a time; None for fewer than
-        three.
+        independent, so that the error is the jackknife's, which leaves out a training at a time. Of two trainings it
+        is the difference of their two pairs.
     """
     if not same:
         over_columns, over_rows = (mean_and_error(values.mean(axis))["standard_error"] or 0.0 for axis in (0, 1))
@@ -223,7 +223,10 @@ def between(values: np.ndarray, *, same: bool) -> dict[str, float | None]:
     number = len(values)
     apart, every = ~np.eye(number, dtype=bool), np.arange(number)
     without = [values[apart & (every != k) & (every != k)[:, None]] for k in range(number)]
-    error = (number - 1) * standard_error(np.array([x.mean() for x in without])) if number > 2 else None
+    if number > 2:
+        error = (number - 1) * standard_error(np.array([x.mean() for x in without]))
+    else:
+        error = float(np.ptp(values[apart]))
     return {"mean": float(values[apart].mean()), "standard_error": error}
 
 

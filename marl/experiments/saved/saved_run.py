@@ -48,9 +48,12 @@ class SavedRun(RunFiles):
         """
         import pandas as pd  # here, because the library does not need it
 
-        seeds = int(self.config.get("seeds", 1))
-        table: dict[str, np.ndarray] = {}
-        for name, values in self.metrics.items():
+        metrics, table = self.metrics, dict[str, np.ndarray]()
+        widths = {values.shape[1] for values in metrics.values() if values.ndim > 1}
+        known = self.config.get("seeds", int("marl.distributed" in self.command))  # which has one
+        alike = widths.pop() if len(widths) == 1 else 1  # of a run whose config counts its trainings otherwise
+        seeds = int(known) if known == 1 or known in {alike, *widths} else alike
+        for name, values in metrics.items():
             of_seeds = seeds > 1 and values.shape[1:2] == (seeds,)
             rows = values.reshape(self.num_rows * seeds, -1) if of_seeds else values.reshape(self.num_rows, -1)
             rows = rows if of_seeds else np.repeat(rows, seeds, 0)

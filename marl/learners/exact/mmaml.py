@@ -200,7 +200,7 @@ def mmaml(
       ValueError: if there is no file for this game, or if it is damaged or belongs to another; for both rates.
     """
     checks.number("learning_rate", learning_rate, 0)
-    if learned_rate and learning_rate != 1:
+    if learned_rate and checks.known(learning_rate) and learning_rate != 1:
         raise ValueError(f"learning_rate: got {learning_rate!r} with learned_rate, which takes its place")
     file = os.fspath(file)
     arrays, _ = load_trained("mmaml", game, file)

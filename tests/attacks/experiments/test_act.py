@@ -218,6 +218,8 @@ def test_another_evaluation_does_not_choose_other_parameters():
     for before, now in ((was, few), (few, was)):
         with pytest.raises(ValueError, match=r"evaluation_trials: was .* a run goes on as it was begun"):
             check_changes(before, now)
+    few, none = (dataclasses.replace(one, warm_up_updates=0) for one in (few, was))  # nothing to choose from
+    assert check_changes(none, few) == check_changes(few, none) == []
 
 
 def test_a_message_for_a_shorter_training_run_turns_earlier():

@@ -13,7 +13,7 @@ from rich.console import Console
 import configs
 from attacks import control
 from attacks.defences import undefended
-from attacks.experiments import evaluation, transfer
+from attacks.experiments import evaluation, reproduction, transfer
 from attacks.experiments.attack import ADVERSARY_FILE, load_adversary, resolve
 from attacks.experiments.attack_experiment import TITLES
 from attacks.experiments.config import AttackConfig
@@ -58,10 +58,11 @@ def test_a_part_goes_on_with_the_chunks_of_the_machine_that_began_it(tmp_path):
     config = ReproduceConfig(environments=("cartpole",), goals=("harm",), searches=1)
     (part,) = make_parts(config, tmp_path)
     there = dataclasses.replace(part.config, evolution=dataclasses.replace(part.config.evolution, chunk_size=0))
-    part.path.mkdir()
-    (part.path / "config.yaml").write_text(configs.to_text(there))
-    (again,) = make_parts(config, tmp_path)
-    assert again.config == there != part.config
+    with RunDirectory.create(part.path, there, "python -m attacks.act cartpole"):
+        pass
+    assert reproduction._with_chunks_begun(part).config == there != part.config
+    (part.path / "run.json").write_text("damaged")
+    assert reproduction._with_chunks_begun(part) == part
 
 
 def test_control_alone_in_a_game_without_goals_is_refused():

@@ -203,8 +203,6 @@ def test_every_name_is_a_game_without_a_network(monkeypatch):
         ("ipd", {"game": "chicken"}, "ipd: unknown parameter game"),
         (3, {}, "game: got 3; one of ipd"),
         ("CartPole-v1", {"max_steps": 3}, "CartPole-v1: unknown parameter max_steps"),
-        ("ipd", {"name": 3}, "ipd: unknown parameter name"),
-        ("CartPole-v1", {"environment": 3}, "CartPole-v1: unknown parameter environment"),
     ],
 )
 def test_unknown_names_are_refused_with_the_nearest(name, params, message):
@@ -233,6 +231,14 @@ def test_unknown_names_are_refused_with_the_nearest(name, params, message):
 def test_values_that_do_not_fit_are_refused(name, params, message):
     with pytest.raises(ValueError, match=message):
         games.make(name, **params)
+
+
+def test_parameters_of_any_names_are_refused():
+    for name in ("ipd", "CartPole-v1", "CheetahRun-playground"):
+        for param in ("name", "environment"):
+            with pytest.raises(ValueError, match=f"{name}: unknown parameter {param}"):
+                registry.make_with(name, {param: 3})
+    assert games.make(name="ipd").name == games.make("ipd").name
 
 
 def test_actions_of_other_agents_or_shapes_are_refused():

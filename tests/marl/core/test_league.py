@@ -80,6 +80,7 @@ def test_past_selves_are_drawn_in_proportion_to_the_exponentials_of_their_qualit
         assert np.mean(places[places != LATEST] == place) == pytest.approx(weight, abs=0.02)
 
 
+@pytest.mark.system
 def test_frozen_past_selves_keep_their_policies():
     player = past_selves(counting(), 0.7, every=1, most=MOST)
     state = player.init(jax.random.key(0))

@@ -42,7 +42,7 @@ def test_errors_are_between_the_trainings_of_both_and_partners_are_left_out():
     assert found["mean"] == pytest.approx(3.5)
     # Without a training one pair of the others is left, in both orders: 5, 3.5 and 2.
     assert found["standard_error"] == pytest.approx(2 * np.std([5.0, 3.5, 2.0], ddof=1) / np.sqrt(3))
-    assert between(values[:2, :2], same=True) == {"mean": 2.0, "standard_error": None}
+    assert between(values[:2, :2], same=True) == {"mean": 2.0, "standard_error": 2.0}
     other = between(values, same=False)
     over_rows, over_columns = np.std([4.0, 16 / 3, 20 / 3], ddof=1), np.std([17 / 3, 16 / 3, 5.0], ddof=1)
     assert other["mean"] == pytest.approx(values.mean())

@@ -68,15 +68,23 @@ def test_a_frame_has_a_row_for_each_generation_and_seed(path):
 
 def test_a_frame_has_a_column_for_each_player(tmp_path):
     pytest.importorskip("pandas")
-    for seeds, shape in ((1, (2,)), (3, (3, 2))):
+    cases = (("train", {"seeds": 1}, (2,)), ("train", {"seeds": 3}, (3, 2)), ("distributed", {}, (2,)))
+    for number, (command, config, shape) in enumerate(cases):
+        path, seeds = tmp_path / str(number), config.get("seeds", 1)
         coins = np.arange(4 * np.prod(shape), dtype=float).reshape(4, *shape)
-        with RunDirectory.create(tmp_path / str(seeds), {"seeds": seeds}, "python -m marl.train coin_game") as run:
+        with RunDirectory.create(path, config, f"python -m marl.{command} coin_game") as run:
             run.append({"update": i, "own_coin": x.tolist()} for i, x in enumerate(coins))
-        frame = marl.load_run(tmp_path / str(seeds)).frame()
+        frame = marl.load_run(path).frame()
         found = frame[["own_coin_0", "own_coin_1"]].to_numpy()
         np.testing.assert_array_equal(found, coins.reshape(-1, 2))
         np.testing.assert_array_equal(frame["update"], np.repeat(np.arange(4), seeds))
         assert ("seed" in frame) == (seeds > 1)
+    # A run of the bench counts its trainings by games and seeds.
+    with RunDirectory.create(tmp_path / "bench", {"seeds": 5}, "python -m marl.bench mfos") as run:
+        run.append({"generation": i, "fitness": list(range(30))} for i in range(2))
+    frame = marl.load_run(tmp_path / "bench").frame()
+    assert frame.shape == (60, 3)
+    assert frame.seed.tolist() == [*range(30)] * 2
 
 
 def test_an_unfinished_run_and_a_last_row_that_was_cut_are_read(path, tmp_path):
