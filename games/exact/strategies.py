@@ -117,7 +117,8 @@ def _memory_one(game: InfinitelyRepeated, seat: int, *, probabilities: Sequence[
     if len(probabilities) != game.num_logits:
         raise ValueError(f"probabilities: got {len(probabilities)} of them; {game.num_logits} are needed")
     if not all(0 <= p <= 1 for p in probabilities):
-        raise ValueError(f"probabilities: got {list(probabilities)}; each in [0, 1] is needed")
+        words = "one probability in [0, 1] is" if game.num_logits == 1 else "five probabilities in [0, 1] are"
+        raise ValueError(f"probabilities: got {list(probabilities)}; {words} needed")
     return tuple(probabilities)
 
 
