@@ -22,7 +22,16 @@ from marl.experiments.reproduce.in_context_play import Meetings, Play, exact_pay
 from meta.run_keys import RunBranch
 from meta.runs.formatting import say
 from meta.runs.jobs import Job, open_run
-from meta.runs.plotting import BOUND, CONTROL, colors_of, draw_mean_and_error, new_axes, new_curves, save_figure
+from meta.runs.plotting import (
+    BOUND,
+    CONTROL,
+    colors_of,
+    draw_line,
+    draw_mean_and_error,
+    new_axes,
+    new_curves,
+    save_figure,
+)
 from meta.runs.reports.claims import Claim, Section, table
 from meta.statistics import finite, mean_and_error, rounded, standard_error, with_error
 
@@ -271,7 +280,9 @@ def draw_within(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Tr
     figure, axes = new_axes("round", "share of cooperation")
     lines = _lines(parts)
     for name, one in found.items():
-        _draw(axes, one.between.cooperation.mean(-1), name, *lines[name])
+        values = one.between.cooperation.mean(-1)
+        errors = np.array([error_of_pairs(x) for x in values.T])
+        draw_line(axes, 1 + np.arange(len(errors)), values.mean(0), 2 * errors, lines[name][0], name, lines[name][1])
     title = "Cooperation between learners of different trainings within an episode"
     return save_figure(figure, folder / "in_context_rounds.png", title, "bands: two standard errors between trainings")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from configs import ConfigError
 from marl.experiments.sweep.plan import SweepOptions, literal
-from marl.experiments.sweep.tasks import TOGETHER, Ended, Task, run_task
+from marl.experiments.sweep.tasks import Ended, Task, run_task
 from meta.xla.devices import cores
 
 Report = Callable[[Ended], object]
@@ -109,8 +109,8 @@ def on_slurm(tasks: Sequence[Task], end: Report, folder: Path, settings: Sequenc
 
 
 def _failed(task: Task, error: Exception) -> list[Ended]:
-    names = [*([TOGETHER] if task.together else []), *(name for name, _ in task.points)]
-    return [Ended(name, _first_line(error), 0.0) for name in names]
+    # Of the points alone: a common training that failed by itself is not tried again, and one that was ended is.
+    return [Ended(name, _first_line(error), 0.0) for name, _ in task.points]
 
 
 def _first_line(error: Exception) -> str:

@@ -15,10 +15,12 @@ from games import InfinitelyRepeated, matrix_games
 from games import make as make_game_with
 from games.registry import make_game
 from marl.core.evaluate import evaluate
+from marl.experiments import export
 from marl.experiments.saved.load_agent import load_agent
 from marl.experiments.shaping.agents import AGENT_FILE, as_row, make_agent, save_agent, shaping_config
 from marl.experiments.shaping.config import ExactShapingConfig
 from marl.learners.exact.learner_switch import switch
+from marl.learners.registry import make_learner
 from marl.shapers.registry import drawn
 from marl.shapers.trial import play
 from meta import scalarize
@@ -211,6 +213,21 @@ def test_a_trained_learner_explores_as_at_its_end(within, tmp_path, game, spec, 
     done = within(*line, "--evaluation-episodes=2", "--quiet", "--out=run", cwd=tmp_path, module="marl.train")
     assert done.returncode == 0, done.stderr
     assert float(getattr(load_agent(tmp_path / "run").parameters, name)) == value
+
+
+def test_a_learner_kept_without_its_exploration_acts_greedily():
+    """Files of earlier versions have the parameters of DQN alone, whose first policy acts at random."""
+    game, spec = make_game("CartPole-v1"), "dqn(hidden=[4], buffer_size=8)"
+    learner = make_learner(spec, game)
+    policy = learner.policy(learner.init(jax.random.key(1)))
+    arrays = array_files.named_leaves({"params": policy.params})
+    loaded, own = export.with_parameters(spec, game, 0, arrays)
+    obs = jnp.tile(jnp.array([0.1, -0.2, 0.03, 0.4]), (64, 1))
+    found, *_ = loaded.act(jax.random.key(2), own, loaded.init_memory(own, 64), obs)
+    greedy, _ = learner.act_greedy(policy, learner.init_memory(policy, 64), obs)
+    np.testing.assert_array_equal(found, greedy)
+    explored, *_ = learner.act(jax.random.key(2), policy, learner.init_memory(policy, 64), obs)
+    assert len(np.unique(explored)) == 2  # as it would act by the first policy
 
 
 @pytest.mark.system

@@ -245,6 +245,15 @@ def test_the_time_left_is_of_parts_of_the_same_kind(tmp_path, monkeypatch, capsy
     ]
 
 
+def test_a_point_that_a_cluster_ended_is_no_measure_of_time(tmp_path):
+    planned = SimpleNamespace(options=SimpleNamespace(on="ray"), out=tmp_path)
+    parts = sweep._Parts(Console(quiet=True), planned, [task(tmp_path, (name, ())) for name in "abc"])
+    parts._end(Ended("a", "the worker died", 0.0))
+    assert parts._left() == ""
+    parts._end(Ended("b", "", 10.0))
+    assert parts._left().endswith(" left in all")
+
+
 def test_a_sweep_of_a_stranger_names_no_other_command(tmp_path, capsys):
     (tmp_path / plan.FILE).write_text("command: os\nfirst: ''\noptions: {}\n")
     assert main(["--resume", str(tmp_path)]) == 2
