@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import functools
 import hashlib
+import itertools
 import json
 import re
 from collections.abc import Iterable, Sequence
@@ -118,8 +119,12 @@ def picture(contents: bytes, title: str, note: str = "") -> Element:
     """
     kind = "gif" if contents[:3] == b"GIF" else "png"
     data = f"data:image/{kind};base64,{base64.b64encode(contents).decode()}"
+    ends = itertools.pairwise((6, 8, 10) if kind == "gif" else (16, 20, 24))
+    width, height = (str(int.from_bytes(contents[a:b], "little" if kind == "gif" else "big")) for a, b in ends)
+    # With its size, a picture that is decoded late moves nothing below it.
+    image = element("img", src=data, alt=title, width=width, height=height)
     caption = element("figcaption", element("b", title), f" {note}" if note else None)
-    return element("figure", element("img", src=data, alt=title, loading="lazy"), caption)
+    return element("figure", image, caption)
 
 
 def curves(chart: dict[str, Any]) -> Element:

@@ -101,6 +101,19 @@ def test_the_numbers_of_the_tables_are_those_of_the_summary(run, visit):
             assert text == (str(value) or "empty")
 
 
+def test_pictures_have_their_size_before_they_are_decoded(run, visit):
+    page = visit(run / "report.html")
+    sizes = page.evaluate(
+        """() => Promise.all([...document.images].map(async (image) => {
+            await image.decode();
+            const own = ["width", "height"].map((name) => Number(image.getAttribute(name)));
+            return [own, [image.naturalWidth, image.naturalHeight]];
+        }))"""
+    )
+    assert len(sizes) == 6
+    assert all(own == found and min(own) > 99 for own, found in sizes)
+
+
 def test_curves_zoom_and_are_read_off(run, visit):
     page, metrics = visit(run / "report.html"), marl.load_run(run).metrics
     chart = page.locator(".chart").first
