@@ -70,6 +70,7 @@ def _cached(cache):
     for name, value in cache.items():
         jax.config.update(name, value)
         os.environ[name.upper()] = str(value)  # for the processes that are started from here, a cluster's too
+    os.environ.setdefault("RAY_worker_niceness", "0")  # with Ray's 15, workers starve beside other tests
     gc.freeze()  # imported objects are never garbage; collecting them takes a tenth of all time
     gc.set_threshold(200_000, 50, 100)
     jax.devices()  # JAX begins with one device here, and no command can change that later
@@ -121,7 +122,7 @@ def browser():
     arguments = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
     arguments += ["--disable-component-update", "--disable-sync"]
     with api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=arguments)
+        browser = playwright.chromium.launch(executable_path=program, args=arguments, timeout=300_000)
         yield browser
         browser.close()
 

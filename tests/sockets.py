@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,10 +13,12 @@ LOOPBACK = ("0100007F", "00000000000000000000000001000000", "0000000000000000FFF
 
 
 def free_port() -> int:
-    """A port of the loopback address that no process listens to."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
+    """A port of the loopback address that no process listens to, below those that systems give to connections."""
+    for port in random.SystemRandom().sample(range(20_000, 32_000), 100):
+        with socket.socket() as taken, contextlib.suppress(OSError):
+            taken.bind(("127.0.0.1", port))
+            return port
+    raise OSError("no port from 20000 to 31999 is free")
 
 
 def listening(pids: Iterable[int]) -> tuple[list[int], list[int]]:

@@ -18,7 +18,8 @@ import marl_shaping
 pytestmark = pytest.mark.system
 
 ROOT = Path(marl_shaping.__file__).parent
-LEFT_OUT = {".git", ".venv", ".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache", "build", "dist", "runs"}
+LEFT_OUT = {".git", ".venv", ".cache", ".hypothesis", ".import_linter_cache", ".mypy_cache", ".pytest_cache"}
+LEFT_OUT |= {".ruff_cache", "build", "dist", "runs"}
 
 
 def checked(*line, **options):
@@ -31,7 +32,9 @@ def checked(*line, **options):
 def distributions(tmp_path_factory):
     """The source distribution, and the wheel that is built of it."""
     source, made = tmp_path_factory.mktemp("source") / "project", tmp_path_factory.mktemp("dist")
-    shutil.copytree(ROOT, source, ignore=lambda folder, names: LEFT_OUT & {*names} if Path(folder) == ROOT else [])
+    changing = {"__pycache__"}  # by processes that run at the same time
+    left_out = lambda folder, names: {*names} & (changing | LEFT_OUT if Path(folder) == ROOT else changing)  # noqa: E731
+    shutil.copytree(ROOT, source, ignore=left_out)
     checked(sys.executable, "-m", "build", "--no-isolation", "--outdir", made, cwd=source)
     return sorted(made.iterdir())
 
@@ -45,8 +48,8 @@ def installed(distributions, tmp_path_factory):
     (folder / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
     wheel = next(file for file in distributions if file.suffix == ".whl")
     pip = [sys.executable, "-m", "pip", "--python", place / "bin" / "python", "install", "--quiet", "--no-index"]
-    checked(*pip, "--no-deps", "--disable-pip-version-check", wheel)
     environment = {name: x for name, x in os.environ.items() if name != "PYTHONPATH"}
+    checked(*pip, "--no-deps", "--disable-pip-version-check", wheel, env=environment)
 
     def run(program, *arguments, cwd, **options):
         return checked(place / "bin" / program, *arguments, cwd=cwd, env=environment, **options)

@@ -73,7 +73,7 @@ def test_a_command_runs_from_a_zip_file_and_every_text_has_an_encoding(python, t
     with zipfile.ZipFile(tmp_path / "library.zip", "w") as packed:
         for name in marl_shaping.PACKAGES:
             for file in (ROOT / name).rglob("*"):
-                if file.suffix != ".pyc":
+                if file.is_file() and file.parent.name != "__pycache__":
                     packed.write(file, file.relative_to(ROOT))
         packed.write(ROOT / "marl_shaping.py", "marl_shaping.py")
     where = {"PYTHONPATH": str(tmp_path / "library.zip")}

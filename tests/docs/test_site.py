@@ -76,8 +76,9 @@ def assert_pages_are_sound(address, width, scheme):
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=BROWSER, args=QUIET)
+        browser = playwright.chromium.launch(executable_path=BROWSER, args=QUIET, timeout=300_000)
         page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
+        page.set_default_timeout(120_000)
         faults, requests = [], []
         page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: faults.append(str(error)))

@@ -65,7 +65,7 @@ def test_a_command_runs_with_the_status_of_its_module(program, environment, tmp_
 @pytest.mark.system
 def test_the_usage_of_a_second_word_names_it(environment, tmp_path):
     line = [str(Path(sys.executable).parent / "marl-shaping"), "bench", "verify", "--help"]
-    found = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    found = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
     assert found.stdout.startswith("usage: marl-shaping bench verify FILE ")
 
 
@@ -100,5 +100,5 @@ def test_messages_name_a_command_as_it_was_called(words, environment, tmp_path):
 def test_the_list_ends_quietly_on_a_closed_pipe():
     """`marl-shaping | head -1` closes the pipe early."""
     line = f"{sys.executable} -m marl | head -1"
-    shown = subprocess.run(line, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    shown = subprocess.run(line, shell=True, cwd=ROOT, capture_output=True, text=True, timeout=600)
     assert (shown.returncode, shown.stderr) == (0, "")

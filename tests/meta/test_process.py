@@ -19,10 +19,11 @@ from meta import process
 from meta.runs.command import Command
 from meta.runs.execution import execute
 from tests.conftest import process_state
+from tests.nightly import grid
 
 pytestmark = pytest.mark.system
 
-STOPS = {  # command: (module after whose import it is stopped, signal)
+STOPS = {  # command: (module at whose import it is stopped, signal)
     "marl.mfos": ("numpy", signal.SIGINT),
     "marl.train": ("jax._src.core", signal.SIGINT),
     "marl.play": ("jax", signal.SIGTERM),
@@ -42,18 +43,29 @@ STOPS = {  # command: (module after whose import it is stopped, signal)
 }
 
 
-@pytest.mark.parametrize("module", STOPS)
-def test_a_stop_during_imports_is_one_line(module):
+STOPPED = """
+import os, sys
+
+class Stopper:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == {module!r}:
+            sys.meta_path.remove(Stopper)
+            os.kill(os.getpid(), {signal})
+
+sys.meta_path.insert(0, Stopper)
+"""
+
+
+@pytest.mark.parametrize("module", grid(STOPS, "marl.mfos", "marl.train", "marl.sweep", "attacks.act", "games"))
+def test_a_stop_during_imports_is_one_line(module, tmp_path):
     moment, how = STOPS[module]
-    line = [sys.executable, "-X", "importtime", "-m", module, "--help"]
-    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
-        for imported in child.stderr:
-            if imported.split("|")[-1].strip() == moment:
-                break
-        child.send_signal(how)
-        said = [line for line in child.stderr if not line.startswith("import time:")]
-        assert child.stdout.read() == ""
-    assert (child.returncode, said) == (130, [f"python -m {module}: stopped; nothing was written\n"])
+    (tmp_path / "sitecustomize.py").write_text(STOPPED.format(module=moment, signal=int(how)))
+    places = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
+    line = [sys.executable, "-m", module, "--help"]
+    found = subprocess.run(line, env=os.environ | {"PYTHONPATH": places}, capture_output=True, text=True)
+    said = f"python -m {module}: stopped; nothing was written\n"
+    assert (found.returncode, found.stdout, found.stderr) == (130, "", said)
 
 
 INTERRUPTED = """

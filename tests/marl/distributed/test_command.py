@@ -134,7 +134,7 @@ def test_a_run_that_is_stopped_goes_on(within, tmp_path, environment, headless):
             break
         time.sleep(0.1)
     os.kill(process.pid, signal.SIGINT)
-    _, words = process.communicate(timeout=60)
+    _, words = process.communicate(timeout=600)
     assert process.returncode == 130, words
     assert "--resume run" in words
     before = len((tmp_path / "run/metrics.jsonl").read_text().splitlines())

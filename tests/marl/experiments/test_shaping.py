@@ -280,7 +280,7 @@ def test_a_killed_run_ends_as_an_unbroken_one(kind, environment, within, finishe
     while not checkpoints(path) and time.time() < deadline and process.poll() is None:
         time.sleep(0.01)
     process.kill()
-    assert process.communicate(timeout=60)[1] == ""
+    assert process.communicate(timeout=600)[1] == ""
     assert process.returncode == -signal.SIGKILL
     assert not (path / "summary.json").exists()
     monkeypatch.setattr(SampledShaping, "at_once", 2)

@@ -3,7 +3,6 @@
 import json
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ import pytest
 
 from configs.flags import parse_known
 from meta.cluster.connection import OnCluster
+from tests.sockets import free_port
 
 pytestmark = pytest.mark.system
 
@@ -21,33 +21,38 @@ SMALL = shlex.split(
 )
 
 
-def job(environment, cwd, *arguments, processes=2, others=()):
-    """Processes of `python -m marl.mfos ...`, each with its number; only the first one has the directory.
+@pytest.fixture
+def job(environment):
+    """Starts the processes of a job, which the end of the test ends."""
+    begun = []
+    yield lambda *arguments, **options: begun.extend(started(environment, *arguments, **options)) or begun[-2:]
+    for process in begun:
+        process.kill()
+        process.communicate()
 
-    All but the first get further options.
-    """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+
+def started(environment, cwd, *arguments, others=()):
+    """Two processes of `python -m marl.mfos ...`, each with its number; the second one gets further options."""
+    address = f"127.0.0.1:{free_port()}"
     line = [sys.executable, "-m", "marl.mfos", *arguments, "--cluster", "jax", "--coordinator", address]
     found = []
-    for i in range(processes):
+    for i in range(2):
         folder = cwd / f"process{i}"
         folder.mkdir(exist_ok=True)
-        numbered = [*line, "--processes", str(processes), "--process-id", str(i), *(others if i else ())]
+        numbered = [*line, "--processes", "2", "--process-id", str(i), *(others if i else ())]
         how = {"env": environment | {"JAX_NUM_CPU_DEVICES": "1"}, "text": True, "start_new_session": True}
         found.append(subprocess.Popen(numbered, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **how))
     return found
 
 
-def test_a_job_writes_the_files_of_one_process_which_can_resume_it(command, environment, tmp_path):
-    first, other = job(environment, tmp_path, "ipd", *SMALL, "--out", "run")
+def test_a_job_writes_the_files_of_one_process_which_can_resume_it(command, job, tmp_path):
+    first, other = job(tmp_path, "ipd", *SMALL, "--out", "run")
     run = tmp_path / "process0" / "run"
     until = time.monotonic() + 120
     while time.monotonic() < until and first.poll() is None and not list((run / "checkpoints").glob("0*")):
         time.sleep(0.01)
     first.send_signal(signal.SIGINT)
-    (_, said), (printed, others) = first.communicate(timeout=60), other.communicate(timeout=60)
+    (_, said), (printed, others) = first.communicate(timeout=600), other.communicate(timeout=600)
     if first.returncode:  # stopped before its end
         assert said.endswith("stopped; go on with python -m marl.mfos --resume run\n")
         assert (first.returncode, other.returncode) == (130, 130)
@@ -62,17 +67,17 @@ def test_a_job_writes_the_files_of_one_process_which_can_resume_it(command, envi
     assert "cluster" not in json.loads((tmp_path / "whole" / "summary.json").read_bytes())
 
 
-def test_the_first_process_reports_an_error_and_all_end(environment, tmp_path):
-    first, other = job(environment, tmp_path, "--resume", "nowhere")
-    (_, said), (_, others) = first.communicate(timeout=60), other.communicate(timeout=60)
+def test_the_first_process_reports_an_error_and_all_end(job, tmp_path):
+    first, other = job(tmp_path, "--resume", "nowhere")
+    (_, said), (_, others) = first.communicate(timeout=600), other.communicate(timeout=600)
     assert said == "python -m marl.mfos: --resume: got 'nowhere'; the directory of a run is needed\n"
     assert others == ""
     assert (first.returncode, other.returncode) == (2, 2)
 
 
-def test_processes_that_do_not_run_the_same_command_are_refused(environment, tmp_path):
-    first, other = job(environment, tmp_path, "ipd", *SMALL, "--out", "run", others=["--seed", "3"])
-    (_, said), (_, others) = first.communicate(timeout=60), other.communicate(timeout=60)
+def test_processes_that_do_not_run_the_same_command_are_refused(job, tmp_path):
+    first, other = job(tmp_path, "ipd", *SMALL, "--out", "run", others=["--seed", "3"])
+    (_, said), (_, others) = first.communicate(timeout=600), other.communicate(timeout=600)
     assert said == "python -m marl.mfos: cluster: process 1 has other options or input files than process 0\n"
     assert (others, first.returncode, other.returncode) == ("", 2, 2)
     assert not list((tmp_path / "process0").iterdir())

@@ -55,7 +55,7 @@ def start():
 
 def ends(processes):
     """(exit status, stdout, stderr) of each."""
-    found = [process.communicate(timeout=120) for process in processes]
+    found = [process.communicate(timeout=600) for process in processes]
     return [(process.returncode, *texts) for process, texts in zip(processes, found, strict=True)]
 
 
@@ -104,17 +104,15 @@ def test_any_number_of_processes_gives_equal_bits_and_resumes_the_runs_of_others
 )
 def test_all_end_when_a_process_is_lost(start, tmp_path, number, victim, number_of_signal):
     run = tmp_path / "run"
-    heartbeat = 4.0 if number_of_signal == signal.SIGSTOP else 60.0  # the loss of a killed process is noticed at once
+    heartbeat = 4.0 if number_of_signal == signal.SIGSTOP else 6e3  # the loss of a killed process is noticed at once
     processes = start(number, [["stored", {"folder": str(run), "generations": 10**6}]], heartbeat=heartbeat)
     until, metrics = time.monotonic() + 100, run / "metrics.jsonl"
     while not (metrics.exists() and metrics.read_bytes()):
         assert time.monotonic() < until
         assert processes[0].poll() is None
         time.sleep(0.05)
-    lost = time.monotonic()
     processes[victim].send_signal(number_of_signal)
     rest = ends(processes[:victim] + processes[victim + 1 :])
-    assert time.monotonic() - lost < 60
     assert 0 not in [status for status, _, _ in rest]
     if (victim, number_of_signal) == (2, signal.SIGKILL):  # finished generations are kept
         assert (rest[0][0], rest[0][2].count("\n")) == (1, 1)

@@ -105,12 +105,11 @@ def test_a_tracker_of_a_user_gets_each_generation_and_changes_nothing(search, un
 @pytest.mark.parametrize("call", ["begin", "log", "finish"])
 def test_a_tracker_that_hangs_is_given_up_after_the_run(call, search, untracked, monkeypatch):
     monkeypatch.setattr(export, "PATIENCE", 0.2)
-    tracker, began = Hangs(call), time.monotonic()
+    tracker = Hangs(call)
     with pytest.warns(
         RuntimeWarning, match=r"tracker: it was still busy 0.2 s after the end, and was given up; it has"
     ):
         found = search(tracker=tracker)
-    assert time.monotonic() - began < 60.0
     assert found.metrics["fitness"].tolist() == untracked["fitness"].tolist()
     tracker.let.set()
 

@@ -148,7 +148,7 @@ def of_threads(number, environment, line, cwd):
 
 def test_sums_products_convolutions_and_chunks_have_the_same_bits_on_any_number_of_cores(environment, tmp_path):
     both = [of_threads(number, environment, ["-c", BITS], tmp_path) for number in (1, 4)]
-    printed = [process.communicate(timeout=120) for process in both]
+    printed = [process.communicate(timeout=600) for process in both]
     assert printed[0][0] == printed[1][0] != "", printed
 
 

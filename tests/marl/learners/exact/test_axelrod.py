@@ -251,7 +251,7 @@ try:
 except ValueError as error:
     print(error)
 """
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600, check=True).stdout
     assert "pip install 'marl-shaping[axelrod]'" in out
     assert out.count("\n") == 1
 

@@ -46,6 +46,7 @@ def visit(browser):
 
     def open_page(file, width=1280, height=900, **options):
         page = browser.new_page(viewport={"width": width, "height": height}, **options)
+        page.set_default_timeout(120_000)
         pages.append(page)
         page.on("console", lambda message: faults.append(message.text))
         page.on("pageerror", lambda error: faults.append(str(error)))
