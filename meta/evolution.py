@@ -123,6 +123,10 @@ def evolve(
     over_runs = jax.vmap if key.ndim else _as_it_is
     started = time.perf_counter()
     shapes = jax.eval_shape(init, key if key.ndim == 0 else key[0])
+    for place, leaf in jax.tree.leaves_with_path(shapes):
+        if not jnp.issubdtype(leaf.dtype, jnp.floating):
+            at = f" at {jax.tree_util.keystr(place)}" if place else ""
+            raise TypeError(f"init: returned {leaf.dtype}{list(leaf.shape)}{at}; floating-point numbers are needed")
     vector, unravel = ravel_pytree(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
     if together not in ("all", "run", "trial"):
         raise ValueError(f"together: got {shown(together)}; one of all, run, trial is needed")
@@ -281,6 +285,10 @@ def checked_outcome(outcome: Any) -> Outcome:
     if not isinstance(outcome.metrics, dict):
         raise TypeError(f"trial: returned a {type(outcome.metrics).__name__} as metrics; a dict is needed")
     for name, value in {"fitness": outcome.fitness, **outcome.metrics}.items():
+        if not isinstance(name, str):
+            raise TypeError(f"trial: returned a metric named {name!r}; a text is needed")
+        if not jax.tree_util.treedef_is_leaf(jax.tree.structure(value)):
+            raise TypeError(f"trial: returned a {type(value).__name__} as {name}; a scalar is needed")
         if jnp.shape(value):
             raise ValueError(f"trial: returned {name} of shape {jnp.shape(value)}; a scalar is needed")
     return jax.tree.map(jnp.asarray, outcome)
@@ -316,6 +324,8 @@ def _first_state(strategy: Any, params: Any, init: Callable[[jax.Array], Any], k
     else:
         means = ravel_pytree(init(init_key))[0]
     state = strategy.init(state_key, means, params)
+    if type(strategy).__name__.startswith("iAMaLGaM"):  # which adds the square of sigma to its first covariance of 1
+        state = state.replace(C=0 * state.C)
     # evosax begins with a best candidate of NaN, which `jax_debug_nans` would report; it is replaced by the first one.
     return jax.tree.map(lambda x: jnp.where(jnp.isnan(x), 0, x) if jnp.issubdtype(x.dtype, jnp.floating) else x, state)
 

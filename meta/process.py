@@ -9,10 +9,12 @@ changes nothing. Only the main thread may handle signals: in other threads none 
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, TextIO
 
@@ -22,6 +24,8 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _asked, _waits = threading.Event(), threading.Event()
 _own = False  # whether this process was started for a command
 _words = ""  # that started it, where they are not those of the command's module
+_STARTED = time.perf_counter()
+_began: contextvars.ContextVar[float | None] = contextvars.ContextVar("began", default=None)  # in another program
 _LOCK = threading.Lock()
 _borrowers = 0  # commands that run here, in threads of another program
 _found: tuple[dict[str, str], dict[str, Any]] = {}, {}  # variables and settings of JAX before the first of them
@@ -67,6 +71,11 @@ def is_own() -> bool:
     return _own
 
 
+def began() -> float:
+    """The time by `time.perf_counter` at which the running command began, after what Python had to import before."""
+    return _began.get() or _STARTED
+
+
 @contextlib.contextmanager
 def running() -> Iterator[None]:
     """Inside, a command runs, and printing raises nothing; the process of another program is left as it was found.
@@ -77,6 +86,7 @@ def running() -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         if not _own:
+            stack.callback(_began.reset, _began.set(time.perf_counter()))
             if _in_main_thread():
                 stack.enter_context(_signals_put_back())
             stack.enter_context(_settings_put_back())

@@ -224,7 +224,8 @@ def make_strategy(evolution: Evolution, num_dims: int, **numbers: jax.Array) -> 
         ) from None
     params = strategy.default_params
     if hasattr(params, "std_init"):
-        params = params.replace(std_init=sigma)
+        # xnes begins with a factor of the covariance that has this on its diagonal too.
+        params = params.replace(std_init=sigma**0.5 if evolution.strategy.lower() == "xnes" else sigma)
     if hasattr(params, "radius_max"):
         params = params.replace(radius_max=sigma, radius_min=sigma / 200)
     return strategy, params

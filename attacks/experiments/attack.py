@@ -136,11 +136,13 @@ def load_adversary(
 
 def load_attack(path: Path | str, field: str, needed: str) -> tuple[Attack, Any]:
     """As `load_adversary`, of an attack with any goal; for control the parameters of shaper and controller."""
-    place = Path(located(path))
+    place = Path(located(path, field))
     file = place / ADVERSARY_FILE if place.is_dir() else place
     if not os.path.isfile(file):
         raise ValueError(f"{field}: got {str(path)!r}; {needed} is needed")
     arrays, metadata = array_files.load_arrays(file)
+    if metadata.get("method") != "attack":
+        raise ValueError(f"{field}: got {str(path)!r}, which is no attack; {needed} is needed")
     attack = resolve(configs.build(AttackConfig, metadata.get("config"), str(file)))
     return attack, array_files.as_tree(arrays, jax.eval_shape(attack.init, jax.random.key(0)), str(file))
 

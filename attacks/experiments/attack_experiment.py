@@ -124,16 +124,15 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
 
     def draw(self, folder: Path, trained: SearchResult, found: Evaluated) -> list[Path]:
         config = self.config
-        candidates = zip(self.titles, (config.warm_up.population_size, config.evolution.population_size), strict=True)
-        shown = zip(list(candidates)[-len(trained.stages) :], trained.stages, strict=True)
-        stages = {title: (one.metrics, number) for (title, number), one in shown}
+        shown = zip(self.titles[-len(trained.stages) :], trained.stages, strict=True)
+        stages = {title: one.metrics for title, one in shown}
         return [figures.draw_evolution(folder, stages, *self.value, config.goal)]
 
     def summarize(self, trained: SearchResult, found: Evaluated) -> dict[str, Any]:
         config, evolved = self.config, trained.stages[-1]
         done = config.evolution.generations - evolved.first_generation
         steps = config.evolution.population_size * config.victims_each * done
-        steps *= config.steps_of_a_training + config.judged_steps
+        steps *= config.steps_of_a_training
         return {
             "environment": config.environment,
             "goal": config.goal,

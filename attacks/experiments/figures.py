@@ -100,14 +100,12 @@ def draw_final_returns(folder: Path, groups: dict[str, VictimTrainings], goal: s
     return save_figure(figure, folder / "final_returns.png", title, note)
 
 
-def draw_evolution(
-    folder: Path, stages: dict[str, tuple[dict[str, np.ndarray], int]], value: str, label: str, goal: str
-) -> Path:
+def draw_evolution(folder: Path, stages: dict[str, dict[str, np.ndarray]], value: str, label: str, goal: str) -> Path:
     """Draws a metric of evolutions, one after the other, over the generations.
 
     Args:
       folder: where to.
-      stages: by title the metrics of each evolution, and its candidates in a generation.
+      stages: by title the metrics of each evolution.
       value: name of the metric.
       label: of the axis.
       goal: of the attack.
@@ -117,13 +115,14 @@ def draw_evolution(
     """
     figure, axes = new_axes("generation", label)
     first = 1
-    for (name, (metrics, candidates)), color in zip(stages.items(), (SKY, EVOLVED)[-len(stages) :], strict=True):
-        mean, deviation = np.asarray(metrics[value], float), np.asarray(metrics[f"{value}_deviation"], float)
+    for (name, metrics), color in zip(stages.items(), (SKY, EVOLVED)[-len(stages) :], strict=True):
+        mean, deviation = (np.asarray(metrics[f"{value}{end}"], float) for end in ("", "_deviation"))
         x = np.arange(first, first + len(mean))
-        draw_line(axes, x, mean, 2 * deviation / np.sqrt(candidates), color, name)
+        draw_line(axes, x, mean, deviation, color, name)
         first += len(mean)
     title = f"{label[0].upper()}{label[1:]} during the search, mean of all candidates"
-    return save_figure(figure, folder / "evolution.png", title, f"{DIRECTIONS[goal]}; band: two standard errors")
+    note = f"{DIRECTIONS[goal]}; band: one standard deviation between candidates"
+    return save_figure(figure, folder / "evolution.png", title, note)
 
 
 def draw_goal_rewards(folder: Path, rewards: dict[str, dict[str, Any]], number: int) -> Path:

@@ -187,6 +187,7 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
     attack, parameters = load_adversary(path)
     config = attack.config
     run = RunDirectory(path, lambda text: say(console, text))
+    run.check_reads(config.reads)
     key, victims = jax.random.key(options.seed), other_victims(attack)
     depends = [configs.plain(config), array_files.digest(parameters), *COLUMNS]
 

@@ -19,9 +19,8 @@ from marl.bench.protocol import TRAINED, TRAININGS, VERSION, Size
 from marl.bench.scores import GROUPS, MEASURES, RESULT, missing, scores_of, shown, summary_of, trains_once
 from marl.bench.table import draw_opponents
 from marl.bench.tracks import Part, Track, TrackName, track_of
-from meta import RunDirectory
+from meta import RunDirectory, process
 from meta.runs import provenance
-from meta.runs.command import STARTED
 from meta.runs.formatting import amount, many, say
 from meta.runs.jobs import Job, compiled_once, finished, open_run, run_jobs
 from meta.runs.progress import Progress
@@ -124,7 +123,7 @@ def prepare(config: BenchConfig) -> Bench:
 
 def run_bench(bench: Bench, run: RunDirectory, console: Console) -> None:
     """Plays the protocol, or goes on where a run was stopped; writes result.json, summary.json and the figures."""
-    config, track, started = bench.config, bench.track, STARTED
+    config, track, started = bench.config, bench.track, process.began()
     trials = sum(map(bench.trials, bench.parts))
     spent = f"{amount(trials)} trials in all" if bench.method.spends else "nothing is trained"
     if bench.method.preparation:

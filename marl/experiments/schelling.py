@@ -25,11 +25,10 @@ from marl.experiments.saved.load_agent import TrainedAgent, load_agent
 from marl.experiments.shaping.agents import Agent, check_same_spaces, is_path, make_agent
 from marl.experiments.single_agent import LEARNER_FILE
 from marl.trained.catalogue import located
-from meta import RunDirectory
+from meta import RunDirectory, process
 from meta.loop import compiler_options
 from meta.runs import provenance
 from meta.runs.array_files import load_arrays
-from meta.runs.command import STARTED
 from meta.runs.formatting import many, say
 from meta.runs.plotting import BARS, colors_of, new_axes, save_figure
 from meta.runs.progress import Progress
@@ -338,7 +337,7 @@ def measure_and_print(diagram: Diagram, run: RunDirectory, console: Console) -> 
         "payoffs": kept,
         "inequalities": {name: one._asdict() for name, one in found.items()},
         "social_metrics": social,
-        "wall_seconds": time.perf_counter() - STARTED,
+        "wall_seconds": time.perf_counter() - process.began(),
     }
     run.write_summary(summary | provenance.environment())
     figure = draw_diagram(run.figures / "schelling.png", config.environment, payoffs)

@@ -89,11 +89,12 @@ def write_cards(cards: Mapping[str, Card]) -> None:
     _cards.cache_clear()
 
 
-def located(path: Path | str) -> Path | str:
+def located(path: Path | str, field: str = "agent") -> Path | str:
     """The file of a trained agent for `hub:NAME`, and for its NAME where no file has that name; else the path itself.
 
     Args:
       path: as a user gives it.
+      field: the setting that names it, in errors.
 
     Raises:
       ValueError: for `hub:NAME` without such an agent; one line.
@@ -101,7 +102,7 @@ def located(path: Path | str) -> Path | str:
     text = os.fspath(path)
     name = text.removeprefix(PREFIX)
     if text.startswith(PREFIX) and name not in _cards():
-        raise ValueError(f"agent: got {short(text)!r}; {PREFIX}NAME, {one_of(name, list(_cards()))}")
+        raise ValueError(f"{field}: got {short(text)!r}; {PREFIX}NAME, {one_of(name, list(_cards()))}")
     if name in _cards() and (name != text or not os.path.exists(text)):
         return _cards()[name].file
     return path

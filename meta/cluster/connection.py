@@ -17,8 +17,6 @@ from meta.xla.devices import use_all_cores
 if TYPE_CHECKING:
     from meta.cluster.multi_process import ProcessGroup
 
-ALONE = 600.0  # seconds without any worker after which a run stops
-
 
 class Connection(NamedTuple):
     """A command's connection with a cluster."""
@@ -102,6 +100,7 @@ def _join_ray(options: OnCluster, stack: contextlib.ExitStack, say: Callable[[st
         raise configs.ConfigError('cluster: got ray, which is not there; pip install "marl-shaping[ray]" is needed')
     from meta.cluster.on_ray import Refused, ray_cluster
     from meta.cluster.ray_driver import Plan
+    from meta.cluster.scheduler import ALONE
     from meta.cluster.worker import take_memory_as_needed
 
     take_memory_as_needed()  # workers on this machine share its GPUs with this process

@@ -7,7 +7,6 @@ import dataclasses
 import itertools
 import os
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,8 +21,8 @@ from meta.runs import provenance
 from meta.runs.directory import CONFIG, check_changes
 from meta.trackers.names import TrackerName
 
+LONGEST_NAME = 200  # bytes of a directory, of the 255 that systems allow
 RUN = ".run"  # what the directory of a run adds to the name of the file that it makes
-STARTED = time.perf_counter()  # when a command began, but for what Python itself had to import before
 
 
 class NewRun(NamedTuple):
@@ -234,7 +233,7 @@ def directory_name(words: str) -> str:
     rules = [(r" *([+,(]) *", r"\1"), (r"['\"[\])]", ""), (r"\(", ","), (r"[^\w.=+,-]+", "-"), (",(?=-|$)", "")]
     for pattern, by in rules:
         words = re.sub(pattern, by, words)
-    words = words.strip("-").rstrip(".")
+    words = words.encode()[:LONGEST_NAME].decode(errors="ignore").strip("-").rstrip(".")
     return f"run-{words}" if _RESERVED.fullmatch(words.partition(".")[0]) or not words else words
 
 

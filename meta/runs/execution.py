@@ -184,7 +184,7 @@ def _begin(command: Command, arguments: Sequence[str], say: Callable[[str], int]
     if place.cluster:
         connected.append(connect(place, say))
         config = config.in_chunks()
-    elif first in command.names or not os.path.isfile(first.split(" ")[-1]):  # what a user's own file says stays
+    elif first in command.names or not any(map(os.path.isfile, (first, first.split(" ")[-1]))):  # a user's file stays
         config = with_gpu_defaults(preset, flags.names(rest))
     line = "" if place.cluster else gpu_line(preset, config)
     prepared, name = command.prepare(config), command.name(re.sub(r"[.]ya?ml$", "", Path(first).name), config)

@@ -11,9 +11,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from rich.console import Console
 
-from meta import RunDirectory
+from meta import RunDirectory, process
 from meta.evaluators import platform_of_trials
-from meta.runs.command import STARTED
 from meta.runs.formatting import amount, say
 from meta.runs.progress import Stages
 from meta.runs.provenance import devices, environment
@@ -161,7 +160,7 @@ def run_and_print(experiment: Experiment[Any, Any], run: RunDirectory, console: 
     experiment.print_header(console)
     if rounding := numerics.described(platform_of_trials()):
         say(console, f"{', '.join(devices())}: {rounding}")
-    summary, files = run_experiment(experiment, run, console, started=STARTED)
+    summary, files = run_experiment(experiment, run, console, started=process.began())
     say(console, summary["conclusion"])
     with keep_tables(console, run.path):
         experiment.print_result(console, summary)

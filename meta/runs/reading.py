@@ -31,15 +31,16 @@ class RunFiles:
 
     Args:
       path: the directory.
+      field: the setting that names it, in errors.
 
     Raises:
       ValueError: if it is no run directory, or if its files are damaged; one line that names the file.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, field: str = "path"):
         self.path, self.record = path, read_record(path) if path.is_dir() else None
         if not self.record and not (path / CONFIG).is_file():
-            raise ValueError(f"path: got {shown(str(path))}; the directory of a run (with {CONFIG}) is needed")
+            raise ValueError(f"{field}: got {shown(str(path))}; the directory of a run (with {CONFIG}) is needed")
         self.command = self.record.line if self.record else ""
         read: Any = self.record.config if self.record else configs.values(configs.read_text(path / CONFIG), CONFIG)
         if not isinstance(read, dict):

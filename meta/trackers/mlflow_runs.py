@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow import MlflowClient
-from mlflow.entities import Metric, Param, RunTag
+from mlflow.entities import Metric, Param
 
 import configs
 from meta.trackers.export import without_passwords
@@ -18,13 +18,13 @@ from meta.trackers.tracker import MetricsRow, TrackedRun, make_row
 
 EXPERIMENT = "marl-shaping"
 ID, ROWS = "marl_shaping.id", "marl_shaping.rows"  # tags
-MOST_METRICS, MOST_PARAMETERS, LONGEST = 1000, 100, 500  # of a request; characters of a value
+MOST_METRICS, LONGEST = 1000, 500  # of a request; characters of a value
 
 
 class MlflowRuns:
     """Tracks in MLflow, in the experiment of `MLFLOW_EXPERIMENT_NAME` or `marl-shaping`.
 
-    Every request with rows carries their number, and a resumed run reads from the server what it has.
+    The number of rows follows them as a tag, and a resumed run reads from the server what it has.
     """
 
     name, place = "mlflow", ""
@@ -46,8 +46,7 @@ class MlflowRuns:
         tags = {ID: run.id, "marl_shaping.command": run.command}
         self._id, self._rows = client.create_run(number, tags=tags, run_name=run.name).info.run_id, {}
         parameters = [Param(key, str(x)[:LONGEST]) for key, x in configs.full_names(run.config).items()]
-        for first in range(0, len(parameters), MOST_PARAMETERS):
-            client.log_batch(self._id, params=parameters[first : first + MOST_PARAMETERS])
+        client.log_batch(self._id, params=parameters)
         return {}
 
     def log(self, row: MetricsRow) -> None:
@@ -61,9 +60,8 @@ class MlflowRuns:
     def flush(self) -> None:
         """Sends the rows that are kept."""
         if self._metrics:
-            tags = [RunTag(ROWS, json.dumps(self._rows))]
-            for first in range(0, len(self._metrics), MOST_METRICS):
-                self._client.log_batch(self._id, metrics=self._metrics[first : first + MOST_METRICS], tags=tags)
+            self._client.log_batch(self._id, metrics=self._metrics)
+            self._client.set_tag(self._id, ROWS, json.dumps(self._rows))
             self._metrics = []
 
     def finish(self, summary: Mapping[str, Any] | None, files: Sequence[Path]) -> None:
@@ -72,8 +70,7 @@ class MlflowRuns:
         now, step = int(1000 * time.time()), self._rows.get("", 0)
         numbers = make_row(step, summary or {}).metrics
         last = [Metric(f"summary/{name}", x, now, step) for name, x in numbers.items()]
-        for first in range(0, len(last), MOST_METRICS):
-            self._client.log_batch(self._id, metrics=last[first : first + MOST_METRICS])
+        self._client.log_batch(self._id, metrics=last)
         for file in files:
             folder = "figures" if file.suffix in (".png", ".gif") else None
             self._client.log_artifact(self._id, str(file), folder)

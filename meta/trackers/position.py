@@ -14,6 +14,7 @@ from meta.atomic_files import write_whole
 from meta.trackers.names import NAMES
 
 FILE = "tracker.json"
+MOST_BYTES = 2**24
 OWN = "own"  # a tracker of the user
 
 
@@ -35,7 +36,7 @@ class Position:
     def read(cls, folder: Path) -> Position | None:
         """The position that is kept in a run directory; None if there is none, or if it is damaged."""
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError, RecursionError):
-            found = cls(**json.loads(files.read(folder / FILE)))
+            found = cls(**json.loads(files.read(folder / FILE, most=MOST_BYTES)))
             counts = [count for one in found.rows.values() for count in one.values()]
             known = {found.tracker, *found.rows} <= {*NAMES, OWN}
             if re.fullmatch("[0-9a-f]{16}", found.id) and known and all(type(x) is int and x >= 0 for x in counts):

@@ -69,6 +69,8 @@ def device_memory() -> float:
     if target and (target.memory or target.platform != _own_platform()):
         return target.memory
     if platform() == "cpu":
+        if not hasattr(os, "sysconf"):  # Windows
+            return 0.0
         return 0.9 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # the rest is taken already
     return float((jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0))
 

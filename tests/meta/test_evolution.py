@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from meta import Evolution, NonFiniteFitness, Outcome, evolve, strategy_names
-from meta.strategies import MIRRORED, make_strategy
+from meta import Evolution, NonFiniteFitness, Outcome, evolution, evolve, strategy_names
+from meta.strategies import MIRRORED, make_strategy, promoting
 from tests.nightly import grid
 
 TARGET = jnp.array([1.0, -2.0, 0.5])
@@ -128,6 +128,14 @@ def test_every_strategy_of_evosax_improves(strategy):
     assert found.parameters["x"].shape == (3,)
     distance = float(jnp.linalg.norm(found.parameters["x"] - TARGET))
     assert distance < 1.9, distance  # 2.29 at the start
+
+
+@pytest.mark.parametrize("name", ["open_es", "cma_es", "pgpe", "xnes", "iamalgam_full", "iamalgam_univariate"])
+def test_sigma_is_the_first_standard_deviation_of_the_candidates(name):
+    strategy, params = make_strategy(settings(strategy=name, population_size=512, sigma=0.2), 3)
+    state = evolution._first_state(strategy, params, lambda key: jnp.zeros(3), jax.random.key(0))
+    candidates, _ = promoting(strategy.ask)(jax.random.key(1), state, params)
+    np.testing.assert_allclose(candidates.std(axis=0), 0.2, rtol=0.15)
 
 
 @pytest.mark.parametrize("shaping", ["centered_rank", "standardize", "normalize", "identity"])

@@ -195,6 +195,13 @@ def test_help_and_version_end_quietly_on_closed_streams(shell):
     assert re.fullmatch("usage: python -m marl.cola .*\n", out)
 
 
+def test_a_command_called_from_python_began_with_its_call():
+    before = process.began()
+    with process.running():
+        assert process.began() > before
+    assert process.began() == before
+
+
 HELP = """
 import contextlib, sys
 from marl.mfos import main

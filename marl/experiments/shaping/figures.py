@@ -69,7 +69,7 @@ def draw_training(
       The file.
     """
     figure, axes = new_axes("generation", payoff)
-    note = f"mean of {candidates:,} candidates; band: two standard errors"
+    note = f"mean of {candidates:,} candidates; {DEVIATION} between them"
     for side, name, (color, style) in zip(sides, ("shaper", "opponent"), STYLES, strict=True):
         values, deviation = (np.asarray(metrics[f"{name}_return{end}"], float) for end in ("", "_deviation"))
         x = np.arange(1, len(values) + 1)
@@ -77,7 +77,7 @@ def draw_training(
             note = f"{values.shape[1]} trainings, means of {candidates:,} candidates; {DEVIATION} between trainings"
             draw_mean(axes, x, values.T, color, side, style)
         else:
-            draw_line(axes, x, values, 2 * deviation / np.sqrt(candidates), color, side, style)
+            draw_line(axes, x, values, deviation, color, side, style)
     title = f"Payoffs of {sides[0]} and {sides[1]} during the training"
     return save_figure(figure, folder / "learning_curve.png", title, note)
 

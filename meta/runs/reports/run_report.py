@@ -55,7 +55,7 @@ def page_of_run(path: Path) -> str:
     Args:
       path: the run directory.
     """
-    run = RunFiles(path)
+    run = RunFiles(path, "directory")
     return page.document(_title(run), *_body(run))
 
 

@@ -98,7 +98,7 @@ def choose_score(compared: Compared, name: str = "") -> str:
 
 
 def _read(path: str) -> RunFiles:
-    run = RunFiles(Path(path))
+    run = RunFiles(Path(path), "runs")
     check_folder(run.path)
     if not run.summary:
         raise ValueError(f"runs: got {shown(path)}, which has not finished; a finished run is needed")

@@ -365,6 +365,11 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
         ),
         (["cartpole", "--defence", "mask"], "defence: got 'mask'; did you mean masking?"),
         (["cartpole", "--goal", "control", "--controller", "lstm"], "controller: got 'lstm'; a message without memory"),
+        (
+            ["cartpole", "--goal", "control", "--controller", "linear(scale=20)"],
+            "controller: scale: got 20; at most 6.2832, 2 pi, with goal control, is needed",
+        ),
+        (["cartpole", "--begin", "hub:ppo-cartpole"], "begin: got 'hub:ppo-cartpole', which is no attack"),
         (["cartpole", "--oracle-updates", "3"], "oracle_updates: has no effect with the goal harm"),
         (["cartpole", "--goal", "help", "--controller=linear"], "controller: has no effect with the goal help"),
         (

@@ -29,8 +29,10 @@ from attacks.experiments.reproduction import (
     make_parts,
 )
 from attacks.experiments.transfer import FILE, _fits, _read_known
+from marl.trained.catalogue import located
 from meta import Evolution, RunDirectory
 from meta.runs import array_files
+from meta.runs.directory import READS
 from meta.runs.reading import RunFiles
 from meta.runs.reports.claims import passes
 from tests.nightly import nightly
@@ -181,7 +183,8 @@ def test_the_papers_search_has_as_many_victims_as_its_code():
         ("attacks.reproduce", ["act", "--environments", "cartpool"], "environments: got 'cartpool'; did you mean"),
         ("attacks.reproduce", ["act", "--goals", "harm", "harm"], "goals: got ('harm', 'harm'); some of harm, help"),
         ("attacks.reproduce", ["act", "--environments", "reacher", "reacher"], "are needed, each once"),
-        ("attacks.examine", ["hub:adversary-cartpol"], "did you mean adversary-cartpole"),
+        ("attacks.examine", ["hub:adversary-cartpol"], "directory: got 'hub:adversary-cartpol'; hub:NAME, did you"),
+        ("attacks.examine", ["hub:ppo-cartpole"], "directory: got 'hub:ppo-cartpole', which is no attack"),
         ("attacks.examine", ["hub:steered-cartpole"], "is a run with the goal control; one that harms or helps"),
         ("attacks.examine", ["nowhere"], "directory: got 'nowhere'"),
         ("attacks.examine", ["nowhere", "--no-transfer", "--no-defences"], "one of them is needed"),
@@ -292,6 +295,16 @@ def test_an_examination_is_computed_again_for_another_adversary(attacked, within
     console = Console(record=True, file=io.StringIO())
     assert _read_known(file, lambda *result: "", console)["defences"] == {}
     assert "examination.json: damaged, and computed again" in console.export_text()
+
+
+def test_an_attack_whose_files_have_changed_is_not_examined(within, tmp_path, monkeypatch):
+    monkeypatch.setattr(AttackConfig, "reads", "now")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ADVERSARY_FILE).write_bytes(Path(located("hub:adversary-cartpole")).read_bytes())
+    (tmp_path / "run" / READS).write_text("then")
+    found = within("run", cwd=tmp_path, module="attacks.examine")
+    assert "run: files that its config names have changed since; a new run is needed" in found.stderr
+    assert not (tmp_path / "run" / "examination.json").exists()
 
 
 def test_the_conclusion_of_an_examination_counts_learners_that_are_harmed_beyond_random_messages():

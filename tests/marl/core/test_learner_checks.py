@@ -105,6 +105,13 @@ CALLS = {
     "trial: returned a float; meta.Outcome(fitness, metrics) is needed": lambda: evolve(lambda p, k: 3.0, init, KEY),
     "trial: returned fitness of shape (3,); a scalar": lambda: evolve(lambda p, k: Outcome(p, {}), init, KEY),
     "trial: returned x of shape (3,)": lambda: evolve(lambda p, k: Outcome(p.sum(), {"x": p}), init, KEY),
+    "trial: returned a dict as x; a scalar": lambda: evolve(
+        lambda p, k: Outcome(p.sum(), {"x": {"y": p.sum()}}), init, KEY
+    ),
+    "trial: returned a metric named 1; a text": lambda: evolve(lambda p, k: Outcome(p.sum(), {1: 2.0}), init, KEY),
+    "init: returned int32[2] at ['n']; floating-point": lambda: evolve(
+        fine, lambda key: {"n": jnp.zeros(2, jnp.int32)}, KEY
+    ),
     "trial: returned a int as metrics": lambda: evolve(lambda p, k: Outcome(p.sum(), 3), init, KEY),
     "shaper: got a Policy; a Shaper": lambda: shaping_trial(FORMULA, make_shaper("mfos", SAMPLED), naive_of(1)),
     "opponents: got 0; 1 to 2 is needed in RepeatedGame, which has 3 players": lambda: shaping_trial(

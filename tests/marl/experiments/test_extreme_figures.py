@@ -68,7 +68,7 @@ def attack(folder, values, number, steps):
     attacks.draw_curves(folder, groups, 10_000, "harm")
     attacks.draw_final_returns(folder, groups, "help")
     titles = ("short training runs", "whole training runs")
-    attacks.draw_evolution(folder, dict.fromkeys(titles, (metrics, 64)), "fitness", "goal reward", "control")
+    attacks.draw_evolution(folder, dict.fromkeys(titles, metrics), "fitness", "goal reward", "control")
     rows = {name: {kind: mean_and_error(values) for kind in ("difference", "random_difference")} for name in LONG}
     attacks.draw_differences(folder / "transfer.png", rows, "harm")
     attacks.draw_goal_rewards(folder, {name: mean_and_error(values) for name in ("evolved", *LONG)}, number)

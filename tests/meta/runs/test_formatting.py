@@ -32,6 +32,7 @@ def test_amounts_have_units_by_their_size():
         ("ipd-0.9,1,0,1,0-0", "ipd-0.9,1,0,1,0-0"),
         ("ipd-naive()-0", "ipd-naive-0"),
         ("a/../b", "a-..-b"),
+        (200 * "é", 100 * "é"),
     ],
 )
 def test_names_of_runs_are_readable(words, name):

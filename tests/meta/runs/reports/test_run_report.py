@@ -166,7 +166,7 @@ def test_links_and_no_directories_are_refused(tmp_path, capsys):
     for one, words in (
         (str(path), f"{path}: 'report.html' is no file of its own; a run holds neither links nor pipes"),
         ("nowhere", "directory: got 'nowhere'; the directory of a run is needed"),
-        (str(tmp_path), f"path: got '{tmp_path}'; the directory of a run (with config.yaml) is needed"),
+        (str(tmp_path), f"directory: got '{tmp_path}'; the directory of a run (with config.yaml) is needed"),
     ):
         assert execute(describe("marl.report"), [one]) == 2
         assert capsys.readouterr().err == f"python -m marl.report: {words}\n"
