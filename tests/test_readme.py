@@ -4,21 +4,28 @@ import contextlib
 import dataclasses
 import importlib.util
 import io
+import itertools
 import re
+import shlex
 from pathlib import Path
 
 import jax
 import pytest
 
 import configs
+import games
 from attacks.experiments.attack import resolve
 from attacks.experiments.config import AttackConfig
 from attacks.experiments.transfer import PARTS
+from configs.flags import check_effect
 from games import registry
+from marl import make_learner
+from marl.commands import COMMANDS, describe
 from marl.experiments.shaping.agents import save_agent
 from marl.experiments.shaping.config import ExactShapingConfig, ShapingConfig
 from marl.learners.registry import FORMULA
 from marl.mfos import main as mfos
+from meta.runs.execution import _parse
 from tests.nightly import MARKS, nightly
 
 pytestmark = pytest.mark.system
@@ -246,6 +253,94 @@ def test_commands_of_the_documents_exist():
     commands = {name for page in pages for name in re.findall(r"python -m ([a-z]\w*(?:\.\w+)*)", page.read_text())}
     assert {"marl.mfos", "benchmarks.speed.exact_game", "benchmarks.learning.returns"} <= commands
     assert [name for name in sorted(commands) if not importlib.util.find_spec(name)] == []
+
+
+def test_command_lines_of_the_documents_fit():
+    """All options have values that they can have; what is in capitals stands for a value, and runs are not there."""
+    known = {entry.module for entry in COMMANDS.values() if not entry.main}
+    checked = 0
+    for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")]:
+        text = page.read_text().replace("\\\n", " ")
+        for lines in re.findall(r"^ *python -m ([a-z].*)$|`python -m ([^`]*)`", text, re.M):
+            module, *words = shlex.split("".join(lines), comments=True)
+            left_out = r"[A-Z]{2,}(\(.*)?|[A-Z]|runs/.*|\.\.\.|--(resume|import).*"
+            if module not in known or any(re.fullmatch(left_out, word) for word in words):
+                continue
+            command = describe(module)
+            chosen = list(itertools.takewhile(lambda word: not word.startswith("-"), words))[: command.words]
+            if command.first and not chosen:  # only its name
+                continue
+            rest = words[len(chosen) :] if command.first else words
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):  # of --help
+                config, *_ = _parse(command, command.default(" ".join(chosen)), command.output, rest, "", "")
+                check_effect(config, rest)
+            checked += 1
+    assert checked > 140
+
+
+LENGTHS = {  # command: first arguments whose fields differ
+    "marl.mfos": ["ipd"],
+    "marl.train": ["cartpole"],
+    "marl.distributed": ["CartPole-v1"],
+    "marl.discover": ["drift cartpole"],
+    "attacks.act": ["cartpole"],
+    "marl.bound": ["ipd"],
+    "marl.mmaml": ["ipd"],
+    "marl.cola": ["ipd"],
+    "marl.meva": ["ipd"],
+    "marl.crossplay": ["ipd", "ipd_sampled"],
+    "marl.schelling": ["harvest"],
+}
+
+
+def test_the_guide_has_the_fields_that_may_change_in_a_run():
+    found = {}
+    for modules, *cells in re.findall(r"^\| (`\w+\.\w+`.*?) \|(.*?)\|(.*?)\|$", (GUIDES / "runs.md").read_text(), re.M):
+        for module in re.findall(r"`(\w+\.\w+)`", modules):
+            found[module] = {*re.findall(r"`--([\w.-]+)`", "".join(cells))}
+    allowed = {}
+    for module, names in LENGTHS.items():
+        given = [describe(module).default(name) for name in names]
+        given += [dataclasses.replace(config, meta_learner="ppo") for config in given if module == "marl.mfos"]
+        fields = {field for config in given for field in (*config.may_rise, *config.may_change)}
+        allowed[module] = {field.replace("_", "-") for field in fields}
+    assert found == allowed
+
+
+def test_the_numbers_of_passed_checks_are_those_of_the_reports():
+    counts = re.findall(r"\(docs/results/(reproduced_\w+\.md)\)\s+(\d+ of \d+)", README)
+    assert len(counts) == 3
+    for report, count in counts:
+        assert re.search(rf"\b{count}( claims pass)?\b", (ROOT / "docs/results" / report).read_text()), report
+
+
+def test_the_guide_to_trackers():
+    (code,) = blocks(GUIDES / "trackers.md")
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(code, {})
+    first, *rows, last = output.getvalue().splitlines()
+    assert first.endswith(" begins")
+    assert [int(row.split()[0]) for row in rows] == [1, 2, 3, 4, 5]
+    assert last == "finished"
+
+
+def test_the_guide_to_extending():
+    (code,) = blocks(GUIDES / "extending.md")
+    try:
+        exec(code, {})
+        assert make_learner("patient(learning_rate=0.5)", games.InfinitelyRepeated(games.prisoners_dilemma)).seat == 0
+    finally:
+        FORMULA.unregister("patient")  # other tests use all names
+
+
+@nightly
+def test_the_guide_to_systems():
+    (code,) = blocks(GUIDES / "systems.md")
+    names: dict = {}
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(code, names)
+    assert names["trained"].history.returns[0].shape == (20,)
 
 
 def test_defaults_in_the_documents_are_those_of_the_code():

@@ -29,7 +29,6 @@ SETTINGS = {"key": jax.random.key(3), "steps_per_update": 5}
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
     before = dict(os.environ)
-    os.environ.setdefault("RAY_worker_niceness", "0")  # beside other tests they would starve with Ray's niceness of 15
     connect("", 3)
     yield
     ray.shutdown()
@@ -48,6 +47,10 @@ def test_a_local_cluster_does_not_listen_to_other_machines():
         process.communicate("\n")
     assert own
     assert not others
+
+
+def test_a_cluster_of_ones_own_asks_for_a_token(cluster):
+    assert os.environ["RAY_AUTH_MODE"] == "token"
 
 
 def test_a_cluster_may_be_named_by_the_environment(monkeypatch):

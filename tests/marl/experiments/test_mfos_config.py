@@ -196,13 +196,6 @@ def test_bad_input_gets_one_line_and_status_2_and_leaves_nothing(name, request, 
     assert sorted(bad_folder.rglob("*")) == before
 
 
-def test_a_matrix_game_command_imports_nothing_it_does_not_need():
-    code = (
-        "import sys, marl.mfos; print([m for m in ('gymnax', 'matplotlib', 'orbax', 'gymnasium') if m in sys.modules])"
-    )
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
-
-
 def test_a_preset_may_have_settings_of_the_other_meta_learner():
     for name in ("chicken", "ipd_sampled", "coin_game_mfos_paper"):
         config = configs.load(ShapingConfig, "mfos", name)

@@ -1,15 +1,18 @@
 """Options of a cluster on a command line, and a job whose processes all run the same line."""
 
+import contextlib
 import json
 import shlex
 import signal
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import pytest
 
 from configs.flags import parse_known
+from meta.cluster import connection, multi_process
 from meta.cluster.connection import OnCluster
 from tests.sockets import free_port
 
@@ -81,6 +84,19 @@ def test_processes_that_do_not_run_the_same_command_are_refused(job, tmp_path):
     assert said == "python -m marl.mfos: cluster: process 1 has other options or input files than process 0\n"
     assert (others, first.returncode, other.returncode) == ("", 2, 2)
     assert not list((tmp_path / "process0").iterdir())
+
+
+def test_processes_on_several_kinds_of_processors_are_told_of(monkeypatch):
+    group = mock.Mock(first=True, processors={"avx2", "avx512"})
+    monkeypatch.setattr(multi_process, "connect", lambda *place: group)
+    monkeypatch.setattr(connection, "use_all_cores", lambda: None)
+    said = []
+    with contextlib.ExitStack() as stack:
+        assert connection._join_processes(OnCluster(), stack, said.append) is group
+    expected = (
+        "the processes have several kinds of processors (avx2, avx512): last bits depend on the evaluating process"
+    )
+    assert said == [expected]
 
 
 def test_a_job_without_an_address_is_refused_in_one_line(command, tmp_path):

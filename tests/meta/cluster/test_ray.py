@@ -244,9 +244,3 @@ def test_without_the_library_one_line_names_the_extra(within, monkeypatch, tmp_p
     found = within("ipd", "--cluster", "ray", cwd=tmp_path)
     assert (found.returncode, found.stderr.count("\n")) == (2, 1)
     assert 'pip install "marl-shaping[ray]" is needed' in found.stderr
-
-
-def test_a_command_without_a_cluster_does_not_import_ray(environment):
-    code = "import sys, marl.mfos, attacks.act; print([x for x in ('ray', 'meta.cluster.on_ray') if x in sys.modules])"
-    line = [sys.executable, "-c", code]
-    assert subprocess.run(line, env=environment, capture_output=True, text=True).stdout.strip() == "[]"

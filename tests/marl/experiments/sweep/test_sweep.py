@@ -159,6 +159,22 @@ def test_tasks_run_as_jobs_of_submitit(tasks, tmp_path):
     check(found)
 
 
+@nightly
+def test_the_jobs_of_a_stopped_sweep_are_cancelled(tasks, tmp_path, monkeypatch):
+    pytest.importorskip("submitit")
+    from submitit.local.local import LocalJob
+
+    cancelled = []
+    monkeypatch.setattr(LocalJob, "cancel", lambda job, check=True: cancelled.append(job.job_id))
+
+    def stop(ended):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        clusters.on_slurm(tasks, stop, tmp_path / "slurm", ["timeout_min=5"], cluster="local")
+    assert len({*cancelled}) == 2
+
+
 @pytest.mark.system
 def test_tasks_run_on_ray(tasks, monkeypatch):
     pytest.importorskip("ray")
