@@ -21,6 +21,7 @@ class RunBranch(enum.IntEnum):
     SCREENING = 2**32 - 4  # the random parameters of which the best is where an evolution begins
     RANDOM = 2**32 - 5  # the parameters of an untrained shaper
     IMITATION = 2**32 - 6  # what a shaper imitates before an evolution, and how
+    PRETRAINING = 2**32 - 7  # of a model of play, before two learners meet
 
 
 def of_seeds(seed: int, seeds: int) -> jax.Array:

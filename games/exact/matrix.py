@@ -44,7 +44,9 @@ class MatrixGame:
 
     def __post_init__(self) -> None:
         for field in ("row", "column"):
-            _refuse_other_tables(f"MatrixGame.{field}", getattr(self, field))
+            table = getattr(self, field)
+            _refuse_other_tables(f"MatrixGame.{field}", table)
+            object.__setattr__(self, field, tuple(map(tuple, table)))  # lists have no hash
 
     @classmethod
     def of(cls, name: str, row: Sequence[Scalar], column: Sequence[Scalar]) -> MatrixGame:

@@ -9,7 +9,7 @@ import jax
 
 from games import Game
 from games.core import checks
-from marl.core.learner import Learner, LearnerState, Trajectory
+from marl.core.learner import Learner, LearnerState, Trajectory, learns
 from marl.distributed.actors.actor_programs import ActorPrograms, check_joined
 from marl.distributed.system import INFERENCE, PATHS, WHERE, Setup, System
 from marl.distributed.vector_env import MakeVectorEnv, VectorEnv
@@ -44,6 +44,8 @@ def fit(
             "inference: got central, which evaluates with the newest policies; where: threads or ray, without a lag or "
             "a barrier, is needed"
         )
+    if inference == "central" and path == "gradients":
+        raise ValueError("inference: got central; actor is needed with path gradients, which are those of what acts")
     if path == "gradients" and not any(learner.gradients for learner in learners):
         raise ValueError("path: got gradients, which no learner here takes where it acts; a3c does")
     joined = len(make_envs) if path == "barrier" else 1
@@ -52,10 +54,10 @@ def fit(
         raise ValueError(f"learners: got {len(learners)}; {game.num_agents} are needed, one for each agent")
     for learner in learners:
         state = jax.eval_shape(learner.init, jax.random.key(0))
-        if env.has_empty_steps and not reads_valid(learner, programs, state, game):
+        if env.has_empty_steps and learns(learner) and not reads_valid(learner, programs, state, game):
             raise ValueError(
-                "learner: learns from steps in which nothing happened, which this environment has; ppo, a2c, dqn, "
-                "impala, a3c, ape_x, r2d2, td3 or sac, or an environment that resets at once, is needed"
+                "learner: learns from steps in which nothing happened, which this environment has; one such as ppo, "
+                "dqn, impala or td3, or an environment that resets at once, is needed"
             )
         jax.eval_shape(learner.update, jax.random.key(0), state, programs.shapes(learner, state, game))
         if joined > 1:

@@ -139,19 +139,21 @@ def load_arrays(path: Path, number: int) -> Arrays:
     if method == "train":
         game = make_game(settings["environment"])
         seats = game.num_agents if next(iter(found)).startswith(SEAT) else 1
-        several = seats * next(len(x) for x in found.values())
+        numbers = [*range(seats * next(len(x) for x in found.values()))]
         seed, seat = divmod(number, seats)
         prefix = f"{SEAT}{seat}." if seats > 1 else ""
         mine = {name.removeprefix(prefix): x for name, x in found.items() if name.startswith(prefix)}
-        own = {name: x[seed] for name, x in mine.items()} if number < several else {}
+        own = {name: x[seed] for name, x in mine.items()} if number in numbers else {}
     else:
-        several = len({name.partition(".")[0] for name in found})
+        numbers = sorted({int(name.partition(".")[0]) for name in found})
         own = {name.removeprefix(f"{number}."): x for name, x in found.items() if name.startswith(f"{number}.")}
         game = _played_by_actors(settings)
         seat = min(number, game.num_agents - 1)
     if not own:
-        raise ValueError(f"number: got {number}; one of 0 to {several - 1} is needed")
-    return Arrays(settings["learner"], settings["environment"], game, seat, own)
+        raise ValueError(f"number: got {number}; one of {', '.join(map(str, numbers))} is needed")
+    players = specs.terms(settings["learner"])
+    spec = players[number if method == "distributed" and len(players) > 1 else 0].strip()
+    return Arrays(spec, settings["environment"], game, seat, own)
 
 
 def _dense(parameters: Any, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -129,7 +129,8 @@ class SingleAgent(Experiment[Trained, Any]):
         keys = of_seeds(self.config.seed, self.config.seeds)
         found = context.programs.get(EVALUATION)(keys, states)
         metadata = {"method": "train", "config": configs.plain(self.config)}
-        policies = [jax.vmap(one.policy)(state) for one, state in zip(self.program.learners, states, strict=True)]
+        every = zip(self.program.learners, states, strict=True)
+        policies = [jax.vmap(one.policy, axis_size=self.config.seeds)(state) for one, state in every]
         arrays = policies[0] if len(policies) == 1 else {f"{SEAT}{i}": policy for i, policy in enumerate(policies)}
         array_files.replace_arrays(context.run.path / self.agent_file, arrays, metadata)
         return jax.tree.map(lambda x: np.asarray(x, np.float64), found)

@@ -240,7 +240,8 @@ def _memory_one_in_rounds(name: str) -> Make:
         formula = formula_of(game)
         if (memory := getattr(game, "memory", 1)) != 1:
             raise ValueError(f"got {game.name} with a memory of {memory} rounds; one of a single round is needed")
-        return play_memory_one(factory(formula, seat, **settings))
+        probabilities = tuple(factory(formula, seat, **settings))
+        return play_memory_one(probabilities * 5 if len(probabilities) == 1 else probabilities)  # one in a single round
 
     return make
 

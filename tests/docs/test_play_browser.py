@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from tests.docs.play_page import OPPONENTS, PAGE, SHOWN, Replay
+from tests.docs.play_page import BY_NAME, OPPONENTS, PAGE, SHOWN, Replay
 from tests.nightly import grid, nightly
 
 pytestmark = pytest.mark.system
@@ -98,10 +98,10 @@ def test_arrow_keys_move_the_slider_and_with_it_the_line_and_the_policy(page):
     assert not slider.is_visible()
 
 
-@pytest.mark.parametrize("name", grid([one["id"] for one in OPPONENTS], "zd", "naive"))
+@pytest.mark.parametrize("name", grid(BY_NAME, "zd", "naive"))
 def test_a_match_has_the_probabilities_of_marl_play(page, name):
     """All rounds played by the page's own draws, and then by `marl.play`."""
-    (opponent,) = (one for one in OPPONENTS if one["id"] == name)
+    opponent = BY_NAME[name]
     page.get_by_label("Play against").select_option(opponent["id"])
     found = [page.evaluate("match.mind.policy")]
     for key in ("ccdcdd" * 17)[:100]:

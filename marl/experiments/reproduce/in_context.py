@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from marl.experiments.reproduce.in_context_games import DILEMMAS, IPD, LEARNERS,
 from marl.learners.registry import make_learner
 from marl.learners.sampled.ppi import store_play
 from meta.loop import Iterated, Report, Store, compiler_options, iterate
-from meta.run_keys import of_seeds
+from meta.run_keys import RunBranch, of_seeds
 from meta.runs.formatting import say
 from meta.runs.jobs import Job, finished, open_run
 from meta.runs.progress import Progress
@@ -104,12 +105,12 @@ def train_pair(config: Training, *, store: Store | None = None, report: Report |
         }
         return carry, metrics
 
-    every, keys = spread(one, config.seeds), of_seeds(config.seed, config.seeds)
+    every = spread(one, config.seeds)
 
     def step(keys: jax.Array, number: jax.Array, carry: Carry) -> tuple[Carry, dict[str, jax.Array]]:
         return every(keys, jnp.broadcast_to(number, (config.seeds,)), carry)
 
-    carry = jax.jit(spread(begin, config.seeds))(keys)[0]
+    carry, keys = jax.jit(spread(begin, config.seeds))(of_seeds(config.seed, config.seeds))
 
     def first() -> Carry:
         if not config.pretraining:
@@ -138,9 +139,10 @@ def pretrained(config: Training, states: tuple[LearnerState, ...]) -> tuple[Lear
 
         return jax.lax.scan(add, state._replace(params=params), jax.random.split(key, STORED))[0]
 
-    params = _pretraining(config)(jax.random.key(config.seed))
+    own = jax.vmap(partial(jax.random.fold_in, data=RunBranch.PRETRAINING))(of_seeds(config.seed, config.seeds))
+    keys = jax.vmap(partial(jax.random.split, num=3))(own)
+    params = _pretraining(config)(keys[0, 2])
     fill = jax.jit(jax.vmap(filled, (0, 0, None)))
-    keys = jax.vmap(jax.random.split)(of_seeds(config.seed, config.seeds))
     return tuple(fill(keys[:, seat], state, params) for seat, state in enumerate(states))
 
 

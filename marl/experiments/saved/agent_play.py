@@ -57,6 +57,8 @@ def play_agent(agent: Agent, opponent: Any, num_episodes: int, game: Any, key: j
 def _opponents(opponent: Any, game: Any, first: int, config: AnyConfig) -> list[Learner]:
     """A learner for each seat from the first on."""
     seats = range(first, game.num_agents)
+    if isinstance(opponent, Agent):
+        opponent = [opponent.learner(opponent.parameters)] * len(seats)
     if not isinstance(opponent, str):
         learners = [opponent] if isinstance(opponent, Learner) else opponent
         if not isinstance(learners, Sequence) or not all(isinstance(one, Learner) for one in learners):

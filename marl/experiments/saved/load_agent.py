@@ -51,8 +51,9 @@ class TrainedAgent(Agent):
         """Plays fresh trials of a shaper, or fresh episodes of a learner in a game of one player.
 
         Args:
-          opponent: of a shaper: a spec such as `tft`, another trained agent, or a learner, in a sampled game one for
-            each seat; the opponent of the training if None. A learner of one player has none.
+          opponent: of a shaper: a spec such as `tft` or `hub:NAME`, the path of a trained agent or such an agent, or
+            a learner, in a sampled game one for each seat; the opponent of the training if None. A learner of one
+            player has none.
           num_episodes: trials of a shaper, in each of which the opponent learns from the beginning; else episodes.
           game: the game, or the name of a sampled one; that of the training if None.
           key: of all that is drawn; `jax.random.key(0)` if None.

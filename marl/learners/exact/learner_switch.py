@@ -11,6 +11,7 @@ import numpy as np
 
 from games import InfinitelyRepeated
 from marl.core.learner import Learner, Metrics, Trajectory, learns
+from meta.prng_data import data_of, kind_of, typed
 
 SEAT = 2**32 - 1  # branch of a player's key: what it draws in each step, where it is one of several
 
@@ -113,17 +114,11 @@ def switch(learners: Sequence[Learner], which: jax.Array, game: InfinitelyRepeat
     return Learner(init=init, act=act, update=update, init_memory=init_memory)
 
 
-def _is_whole(leaf: Any) -> bool:
-    return not leaf.shape or jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-
-
 def _apart(tree: Any) -> list[jax.Array]:
-    """All numbers of all arrays, and keys as they are."""
+    """All numbers of all arrays."""
     leaves = jax.tree.leaves(tree)
     return [
-        x
-        for leaf in leaves
-        for x in ([leaf] if _is_whole(leaf) else map(leaf.reshape(-1).__getitem__, range(leaf.size)))
+        x for leaf in leaves for x in (map(leaf.reshape(-1).__getitem__, range(leaf.size)) if leaf.shape else [leaf])
     ]
 
 
@@ -131,7 +126,7 @@ def _together(scalars: Sequence[jax.Array], like: Any) -> Any:
     """The pytree of the shapes of `like` that `_apart` took apart; numbers beyond its end are left out."""
     leaves, first = [], 0
     for leaf in jax.tree.leaves(like):
-        if _is_whole(leaf):
+        if not leaf.shape:
             leaves.append(scalars[first])
             first += 1
         else:
@@ -142,12 +137,17 @@ def _together(scalars: Sequence[jax.Array], like: Any) -> Any:
 
 
 def _size(shape: Any) -> int:
-    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(shape))
+    return sum(int(np.prod(leaf.shape)) for leaf in jax.tree.leaves(_data(shape)))
+
+
+def _data(shape: Any) -> Any:
+    """The shapes of a state whose keys are data."""
+    return jax.eval_shape(lambda tree: jax.tree.map(data_of, tree), shape)
 
 
 def _pack(state: Any, size: int) -> tuple[jax.Array, ...]:
     """The numbers of a state as floats, and zeros up to `size`."""
-    numbers = [_as_float(x) for x in _apart(state)]
+    numbers = [_as_float(x) for x in _apart(jax.tree.map(lambda x: data_of(jnp.asarray(x)), state))]
     return (*numbers, *[jnp.zeros(())] * (size - len(numbers)))
 
 
@@ -159,8 +159,10 @@ def _as_float(x: jax.Array) -> jax.Array:
 
 
 def _unpack(memory: Sequence[jax.Array], shape: Any) -> Any:
-    dtypes = [leaf.dtype for leaf in jax.tree.leaves(shape) for _ in range(leaf.size)]
-    return _together([_from_float(x, dtype) for x, dtype in zip(memory, dtypes, strict=False)], shape)
+    data = _data(shape)
+    dtypes = [leaf.dtype for leaf in jax.tree.leaves(data) for _ in range(leaf.size)]
+    found = _together([_from_float(x, dtype) for x, dtype in zip(memory, dtypes, strict=False)], data)
+    return jax.tree.map(lambda leaf, x: typed(x, kind_of(leaf)), shape, found)
 
 
 def _from_float(x: jax.Array, dtype: Any) -> jax.Array:

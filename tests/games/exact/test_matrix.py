@@ -159,6 +159,12 @@ def test_a_discount_of_zero_is_the_game_played_once_by_single_logits():
     assert (float(own), float(other)) == pytest.approx((0.5, -0.5))
 
 
+def test_games_of_lists_are_those_of_tuples():
+    made = symmetric("mine", [[1.0, 2.0], [3.0, 4.0]])
+    assert made == symmetric("mine", ((1.0, 2.0), (3.0, 4.0)))
+    assert len({made, MatrixGame("mine", [[1.0, 2.0], [3.0, 4.0]], [[1.0, 3.0], [2.0, 4.0]])}) == 1
+
+
 def test_payoffs_and_discount_may_be_traced_and_batched():
     def value(temptation, discount):
         game = symmetric("any", ((-1.0, -3.0), (temptation, -2.0)))

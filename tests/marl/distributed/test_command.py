@@ -68,6 +68,10 @@ def test_one_of_our_games_is_filmed(within, tmp_path, headless):
         (["CartPole-v1", "--actors=0"], "actors: got 0"),
         (["CartPole-v1", "--inference=central"], "inference: got central"),
         (["CartPole-v1", "--path=gradients"], "path: got gradients"),
+        (
+            ["CartPole-v1", "--learner=a3c", "--path=gradients", "--inference=central", "--where=threads"],
+            "inference: got central; actor is needed with path gradients",
+        ),
         (["CartPole-v1", "--total-steps=3"], "total_steps: got 3"),
         (["CartPole-v1", "--seen", "9"], "seen: got [9]"),
         (["CartPole-v1", "--learner=impala + ppo"], "learner: got 2; one, or 1"),

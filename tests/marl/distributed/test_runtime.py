@@ -254,6 +254,7 @@ def test_impossible_settings_are_refused_before_anything_runs():
     with pytest.raises(ValueError, match="steps in which nothing happened"):
         train([blind], [THEIRS], **settings())
     train([blind], [OURS], **settings(num_updates=1))  # all steps are valid there
+    train([make_learner("random", GAME)], [THEIRS], **settings(num_updates=1))  # it learns nothing
 
 
 REPLAYED = "hidden=[8], batch_size=4, gradient_steps=1"

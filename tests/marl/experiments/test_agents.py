@@ -19,6 +19,7 @@ from marl.experiments import export
 from marl.experiments.saved.load_agent import load_agent
 from marl.experiments.shaping.agents import AGENT_FILE, as_row, make_agent, save_agent, shaping_config
 from marl.experiments.shaping.config import ExactShapingConfig
+from marl.learners.exact import learner_switch
 from marl.learners.exact.learner_switch import switch
 from marl.learners.registry import make_learner
 from marl.shapers.registry import drawn
@@ -151,6 +152,17 @@ def test_an_agent_chosen_by_number_plays_its_own_trial(table, pair):
     row, column = seats[0][pair[0]], seats[1][pair[1]]
     expected = jax.jit(jax.vmap(lambda key: play(key, GAME, row, column, meta_steps=4).rewards))(keys)
     np.testing.assert_allclose(found, expected, atol=2e-4)
+
+
+def test_a_learner_chosen_by_number_may_keep_a_key():
+    """Whole numbers and keys are the same bits after a way as floats."""
+    state = {"n": jnp.array([3, -1]), "key": jax.random.split(jax.random.key(7)), "x": jnp.float32(0.1)}
+    packed = learner_switch._pack(state, learner_switch._size(state) + 2)
+    assert len(packed) == 2 + 4 + 1 + 2
+    found = learner_switch._unpack(packed, jax.eval_shape(lambda: state))
+    assert (jax.random.key_data(found["key"]) == jax.random.key_data(state["key"])).all()
+    np.testing.assert_array_equal(found["n"], state["n"])
+    assert found["x"] == state["x"]
 
 
 def test_a_shaper_chosen_by_number_sees_the_actions_that_were_played(table):

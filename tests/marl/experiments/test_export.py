@@ -111,11 +111,23 @@ def test_the_file_compiles_alone(run, tmp_path, monkeypatch, capsys):
     assert float(found) == pytest.approx(x[0], abs=1e-4)
 
 
+def test_players_of_actors_are_learners_of_their_own(tmp_path):
+    specs, game = ["random", "ppo(hidden=[4])", "a2c(hidden=[3])"], make_game("public_goods(num_agents=3)")
+    learners = [make_learner(spec, game, seat) for seat, spec in enumerate(specs)]
+    policies = {str(i): one.policy(one.init(jax.random.key(i))) for i, one in enumerate(learners)}
+    settings = {"learner": " + ".join(specs), "environment": "public_goods(num_agents=3)"}
+    array_files.replace_arrays(tmp_path / LEARNER_FILE, policies, {"method": "distributed", "config": settings})
+    found = [export.read(export.ExportConfig(str(tmp_path), number=number)).policy.layers for number in (1, 2)]
+    assert [layers[0].kernel.shape[1] for layers in found] == [4, 3]
+    with pytest.raises(ValueError, match="number: got 0; one of 1, 2 is needed"):
+        export.read(export.ExportConfig(str(tmp_path)))
+
+
 @pytest.mark.parametrize(
     ("spec", "environment", "arguments", "words"),
     [
         ("ppo(network='recurrent')", "CartPole-v1", [], "one of layers without memory, feed_forward, is needed"),
-        ("ppo(hidden=[4])", "CartPole-v1", ["--number=2"], "number: got 2; one of 0 to 1 is needed"),
+        ("ppo(hidden=[4])", "CartPole-v1", ["--number=2"], "number: got 2; one of 0, 1 is needed"),
         ("ppo(hidden=[4])", "CartPole-v1", ["--number=-1"], "number: got -1; a whole number of at least 0 is needed"),
         ("ppo(hidden=[4])", "CartPole-v1", ["--out=nowhere/p.c"], "out: got 'nowhere/p.c'; it cannot be written"),
     ],

@@ -164,6 +164,14 @@ def test_a_run_without_ended_episodes_reports_no_return(within, tmp_path):
     assert np.isfinite(found["returns"]["mean"])
 
 
+def test_a_strategy_without_parameters_is_a_baseline(within, tmp_path):
+    small = ["--learner=always_defect", "--num-envs=2", "--steps-per-update=8", "--total-steps=16", "--seeds=2"]
+    result = within("ipd(episode_length=4)", *small, "--evaluation-episodes=2", cwd=tmp_path, module="marl.train")
+    assert result.returncode == 0, result.stderr
+    (path,) = (tmp_path / "runs").iterdir()
+    assert summary(path)["returns"]["mean"] == -16  # of two players in four rounds
+
+
 BAD = {
     "unknown game": (["CartPole-v2"], "environment: got 'CartPole-v2'; did you mean CartPole-v1"),
     "unknown parameter": (["CartPole-v1(size=3)"], "unknown parameter size"),

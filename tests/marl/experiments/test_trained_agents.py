@@ -163,6 +163,8 @@ def test_a_shaper_plays_an_opponent_of_ones_choice_in_a_game_of_ones_choice():
     np.testing.assert_allclose(trials.shaper_payoffs, -2 - discounted, atol=1e-5)  # -3 against D, -2 with D
     with pytest.raises(ValueError, match=r"game: got .*; an InfinitelyRepeated with a discount"):
         agent.play(game=InfinitelyRepeated(matrix_games["prisoners_dilemma"], discount=0.0))
+    twice = [agent.play(one, 3) for one in (agent, marl.memory_one(p))]
+    np.testing.assert_allclose(twice[0].cooperation, twice[1].cooperation, atol=1e-5)
     with pytest.raises(ValueError, match="opponent: got 3; a spec such as tft"):
         agent.play(3)
     with pytest.raises(ValueError, match="num_episodes: got 0"):

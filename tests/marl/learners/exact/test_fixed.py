@@ -1,10 +1,12 @@
 """Fixed strategies by name."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from games import InfinitelyRepeated, chicken, matching_pennies, prisoners_dilemma, symmetric
+from games.registry import make_game
 from marl import learn, make_learner, memory_one
 
 GAME = InfinitelyRepeated(prisoners_dilemma)
@@ -66,6 +68,14 @@ def test_one_shot_games_take_strategies_that_need_no_memory():
     once = InfinitelyRepeated(chicken, 0.0)
     assert probabilities("all_c", once) == pytest.approx([1.0])
     assert make_learner("naive", once, 1).init(jax.random.key(0)).logits.shape == (1,)
+
+
+def test_one_probability_is_a_strategy_of_a_single_sampled_round():
+    learner = make_learner("1", make_game("ipd(episode_length=1)"), 1)
+    action, *_ = learner.act(jax.random.key(0), (), (), jnp.eye(5))
+    assert not action.any()  # cooperation
+    with pytest.raises(ValueError, match="got 2 of them; 1 are needed"):
+        make_learner("0.5,0.5", make_game("ipd(episode_length=1)"), 1)
 
 
 @pytest.mark.parametrize(
