@@ -32,6 +32,10 @@ class ConfigError(ValueError):
     """Bad input: one line that names the field, the value and what is allowed."""
 
 
+class ContractError(TypeError):
+    """A result of a user's function that is none of those it may have: one line that names both."""
+
+
 def presets(command: str) -> list[str]:
     """Names of the presets of a command, such as `mfos`."""
     return sorted(

@@ -96,6 +96,8 @@ class Registry(Generic[Made]):
         Raises:
           ValueError: for a name that no spec can have, or that is taken.
         """
+        if not callable(factory):
+            raise TypeError(f"factory: got {shown(factory)}; a function is needed")
         if not re.fullmatch(NAME, name):
             raise ValueError(f"name: got {name!r}; letters, digits, - and _ are needed, a letter first")
         if name in self._own and not replace:

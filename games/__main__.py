@@ -170,7 +170,7 @@ def _play(name: str, options: Options) -> int:
         episodes = int(played.dones["__all__"].sum())
         over = many(episodes, "whole episode") if episodes else "the first steps of an episode"
         print(f"\nall players, over {over}: {', '.join(values)}")
-        if episodes:
+        if episodes and found["counts"]:
             print("\nsums per episode:")
             sums = [(name, *(f"{x:.1f}" for x in xs.tolist())) for name, xs in found["counts"].items()]
             _print_columns([("", *game.agents), *sums])

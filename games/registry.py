@@ -15,6 +15,7 @@ import numpy as np
 
 from configs import one_of, plugins, shown
 from configs.specs import NAME, first_line, read
+from games.core.contract import check_contract
 from games.core.game import Game
 from games.core.modes import lenient
 from games.exact import matrix
@@ -239,7 +240,10 @@ def _checked(name: str, entry: Entry, params: dict[str, Any]) -> Game:
             words = f"a value such as {default!r}" if plain else "another value"
             raise ValueError(f"{name}: {param}: got {shown(value)}; {words} is needed")
     with lenient():
-        return factory(**entry.params | params)
+        game = factory(**entry.params | params)
+    if not isinstance(game, Game) or not type(game).__module__.startswith("games."):
+        check_contract(game)  # of one's own
+    return game
 
 
 def _is_known(value: Any) -> bool:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
 
-from configs import MOST, plain, shown
+from configs import MOST, ContractError, plain, shown
 from meta.evaluators import EvaluationSpec, Evaluator, GenerationRequest, Outcome, current, on_devices
 from meta.loop import Call, Iterated, NonFiniteFitness, Report, Step, Store, iterate
 from meta.low_rank import AXES, LowRankES, LowRankNoise
@@ -119,14 +119,14 @@ def evolve(
     check_call(trial, init, key, num_trials=num_trials)
     evolution = Evolution() if evolution is None else evolution
     if not isinstance(evolution, Evolution):
-        raise TypeError(f"evolution: got a {type(evolution).__name__}; a meta.Evolution is needed")
+        raise ContractError(f"evolution: got a {type(evolution).__name__}; a meta.Evolution is needed")
     over_runs = jax.vmap if key.ndim else _as_it_is
     started = time.perf_counter()
     shapes = jax.eval_shape(init, key if key.ndim == 0 else key[0])
     for place, leaf in jax.tree.leaves_with_path(shapes):
         if not jnp.issubdtype(leaf.dtype, jnp.floating):
             at = f" at {jax.tree_util.keystr(place)}" if place else ""
-            raise TypeError(f"init: returned {leaf.dtype}{list(leaf.shape)}{at}; floating-point numbers are needed")
+            raise ContractError(f"init: returned {leaf.dtype}{list(leaf.shape)}{at}; floating-point numbers are needed")
     vector, unravel = ravel_pytree(jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), shapes))
     if together not in ("all", "run", "trial"):
         raise ValueError(f"together: got {shown(together)}; one of all, run, trial is needed")
@@ -274,21 +274,21 @@ def check_call(trial: Any, init: Any, key: Any, **counts: Any) -> None:
         raise ValueError(f"key: got {got}; a key of jax.random.key(seed), or an array [K] of them, is needed")
     for name, function in (("trial", trial), ("init", init)):
         if not callable(function):
-            raise TypeError(f"{name}: got {shown(function)}; a function is needed")
+            raise ContractError(f"{name}: got {shown(function)}; a function is needed")
 
 
 def checked_outcome(outcome: Any) -> Outcome:
     """The outcome of a trial, whose fitness and metrics have to be scalars."""
     if not isinstance(outcome, Outcome):
         needed = "meta.Outcome(fitness, metrics) is needed, such as Outcome(fitness, {})"
-        raise TypeError(f"trial: returned a {type(outcome).__name__}; {needed}")
+        raise ContractError(f"trial: returned a {type(outcome).__name__}; {needed}")
     if not isinstance(outcome.metrics, dict):
-        raise TypeError(f"trial: returned a {type(outcome.metrics).__name__} as metrics; a dict is needed")
+        raise ContractError(f"trial: returned a {type(outcome.metrics).__name__} as metrics; a dict is needed")
     for name, value in {"fitness": outcome.fitness, **outcome.metrics}.items():
         if not isinstance(name, str):
-            raise TypeError(f"trial: returned a metric named {name!r}; a text is needed")
+            raise ContractError(f"trial: returned a metric named {name!r}; a text is needed")
         if not jax.tree_util.treedef_is_leaf(jax.tree.structure(value)):
-            raise TypeError(f"trial: returned a {type(value).__name__} as {name}; a scalar is needed")
+            raise ContractError(f"trial: returned a {type(value).__name__} as {name}; a scalar is needed")
         if jnp.shape(value):
             raise ValueError(f"trial: returned {name} of shape {jnp.shape(value)}; a scalar is needed")
     return jax.tree.map(jnp.asarray, outcome)

@@ -27,6 +27,7 @@ from marl.learners.registry import make_learner
 from marl.trained.catalogue import located
 from meta import Outcome
 from meta.runs import array_files
+from meta.runs.directory import naming_imports
 
 ADVERSARY_FILE = "adversary.safetensors"
 
@@ -143,7 +144,8 @@ def load_attack(path: Path | str, field: str, needed: str) -> tuple[Attack, Any]
     arrays, metadata = array_files.load_arrays(file)
     if metadata.get("method") != "attack":
         raise ValueError(f"{field}: got {str(path)!r}, which is no attack; {needed} is needed")
-    attack = resolve(configs.build(AttackConfig, metadata.get("config"), str(file)))
+    with naming_imports(place):
+        attack = resolve(configs.build(AttackConfig, metadata.get("config"), str(file)))
     return attack, array_files.as_tree(arrays, jax.eval_shape(attack.init, jax.random.key(0)), str(file))
 
 

@@ -32,7 +32,7 @@ class Network(NamedTuple):
 
     init: Callable[[jax.Array], Any]
     apply: Callable[..., tuple[jax.Array, jax.Array, Any]]
-    initial: Callable[[int], Any]
+    initial: Callable[[int], Any] = lambda environments: ()
     unroll: Callable[..., tuple[jax.Array, jax.Array, Any]] | None = None
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from configs import MOST
+from configs import MOST, ContractError
 from games.core.arguments import check_game
 from games.core.modes import in_any_mode
 from games.core.spaces import Space, described
@@ -35,8 +35,8 @@ def check_number(name: str, number: Any, least: int = 1) -> None:
 def check_state(learner: Learner, state: Any) -> None:
     """Raises TypeError for what is no learner, or no state of this one."""
     if not isinstance(learner, Learner):
-        raise TypeError(f"learner: got {_shown(learner)}; a Learner is needed")
-    wrong = TypeError(f"state: got {_shown(state)}; a state of this learner{_name(learner.act)} is needed")
+        raise ContractError(f"learner: got {_shown(learner)}; a Learner is needed")
+    wrong = ContractError(f"state: got {_shown(state)}; a state of this learner{_name(learner.act)} is needed")
     try:
         found = jax.tree.map(jnp.shape, jax.eval_shape(learner.policy, state))
     except (AttributeError, TypeError, KeyError, IndexError):
@@ -53,10 +53,10 @@ def check_learners(game: Any, learners: Sequence[Learner]) -> None:
     """Raises ValueError or TypeError where there is no learner for every seat, made for that seat."""
     check_game(game)
     if hasattr(learners, "act") or not isinstance(learners, Sequence):
-        raise TypeError(f"learners: got {_shown(learners)}; a list with a Learner for each player is needed")
+        raise ContractError(f"learners: got {_shown(learners)}; a list with a Learner for each player is needed")
     for i, learner in enumerate(learners):
         if not isinstance(learner, Learner):
-            raise TypeError(f"learners: got {_shown(learner)} in seat {i}; a Learner is needed")
+            raise ContractError(f"learners: got {_shown(learner)} in seat {i}; a Learner is needed")
     seats = sum(learner.num_seats for learner in learners)
     if seats != len(game.agents):
         raise ValueError(f"learners: got {seats}; {type(game).__name__} has {len(game.agents)} players")
@@ -99,7 +99,7 @@ def checked(learner: Learner, seat: int, num_envs: int | None, actions: Space | 
         found = _call(learner_name, "update", num_envs, learner.update, key, state, trajectory)
         after, metrics = _parts(learner_name, "update", found, ("state", "metrics"))
         if not isinstance(metrics, dict):
-            raise TypeError(
+            raise ContractError(
                 f"{learner_name}: update returned {_shown(metrics)} as metrics; a dict, which may be empty, is needed"
             )
         _same(learner_name, "update", "state", state, after)
@@ -138,7 +138,7 @@ def _plain(function: Any) -> Any:
 def _parts(learner_name: str, what: str, found: Any, names: tuple[str, ...]) -> Any:
     if not isinstance(found, tuple) or len(found) != len(names):
         got = f"{len(found)} values" if isinstance(found, tuple) else _shown(found)
-        raise TypeError(f"{learner_name}: {what} returned {got}; ({', '.join(names)}) is needed")
+        raise ContractError(f"{learner_name}: {what} returned {got}; ({', '.join(names)}) is needed")
     return found
 
 
@@ -146,7 +146,7 @@ def _same(learner_name: str, what: str, name: str, before: Any, after: Any) -> N
     """Raises TypeError where a state that goes on has another structure, shape or dtype than before."""
     structures: list[Any] = [jax.tree.structure(tree) for tree in (before, after)]
     if structures[0] != structures[1]:
-        raise TypeError(
+        raise ContractError(
             f"{learner_name}: {what} returned a {name} of another structure than it got: {_differ(*structures)}"
         )
     paths = jax.tree_util.tree_flatten_with_path(before)[0]
@@ -154,7 +154,7 @@ def _same(learner_name: str, what: str, name: str, before: Any, after: Any) -> N
         if (jnp.shape(old), _dtype(old)) != (jnp.shape(new), _dtype(new)):
             got, needed = (f"{_dtype(x)}{list(jnp.shape(x))}" for x in (new, old))
             where = f"{name}{jax.tree_util.keystr(path)}"
-            raise TypeError(f"{learner_name}: {what} returned {where} as {got}; {needed}, as it got it, is needed")
+            raise ContractError(f"{learner_name}: {what} returned {where} as {got}; {needed}, as it got it, is needed")
 
 
 def _dtype(leaf: Any) -> str:

@@ -19,9 +19,9 @@ import optax
 
 from configs import shown
 from configs.plugins import load
-from configs.specs import Range, Registry, Setting, grouped, naming, settings_of
+from configs.specs import Range, Registry, Setting, grouped, naming, read, settings_of
 from configs.specs import terms as terms
-from games import Game, InfinitelyRepeated
+from games import Differentiable, Game, InfinitelyRepeated
 from games.core.arguments import check_game
 from games.core.game import Scalar
 from games.exact.strategies import STRATEGIES, formula_of
@@ -136,6 +136,8 @@ def _make(field: str, spec: str, game: Game, seat: int, num_updates: int | None,
         except ValueError as error:
             raise ValueError(f"{field}: {str(error).removeprefix('agent: ')}") from None
         return trained.learner(trained.parameters)
+    if isinstance(game, Differentiable) and read(field, spec, "naive")[0] in WHITE_BOX:
+        return FORMULA.make(field, spec, game, seat)
     if not isinstance(game, InfinitelyRepeated):
         return SAMPLED.make(field, _named(spec), game, seat, num_updates=num_updates)
     members = [_member(field, one.strip(), game, seat, num_updates) for one in terms(spec)]
@@ -172,10 +174,18 @@ def register_learner(name: str, factory: Make, *, kind: Kind | None = None, repl
     Raises:
       ValueError: for a name that no spec can have, or that is taken.
     """
+    check_kind(kind, ("formula", "sampled", None))
     registries = {"formula": [FORMULA], "sampled": [SAMPLED], None: [FORMULA, SAMPLED]}[kind]
     # Where it may be taken comes first: an error changes nothing.
     for registry in sorted(registries, key=lambda registry: name not in registry):
         registry.register(name, factory, replace=replace)
+
+
+def check_kind(kind: Any, allowed: Sequence[Kind | None]) -> None:
+    """Raises ValueError for what is no kind of games that a registered player may play."""
+    if kind not in list(allowed):
+        names = ", ".join(one or "None for both" for one in allowed)
+        raise ValueError(f"kind: got {shown(kind)}; one of {names} is needed (formula is that of exact games)")
 
 
 def settings(name: str, game: Game) -> dict[str, Any]:
@@ -370,8 +380,9 @@ def _network(spec: str, defaults: dict[str, Any], given: dict[str, Any], game: G
 for _network_factory in (feed_forward, convolutional, recurrent, nature):
     NETWORKS.register(_network_factory.__name__, _network_factory)
 
+WHITE_BOX = ("naive", "lookahead", "lola", "hola", "sos", "cgd", "sga", "pola")  # they play `Differentiable` games too
 _formula: dict[str, Make] = {
-    **{name: getattr(factories, name) for name in ("naive", "lookahead", "lola", "hola", "sos", "cgd", "sga", "pola")},
+    **{name: getattr(factories, name) for name in WHITE_BOX},
     "cola": cola_opponent,
     "meva": meva_opponent,
     "mmaml": mmaml,

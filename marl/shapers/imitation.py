@@ -94,7 +94,7 @@ def imitate(
 
     def loss(parameters: Parameters, batch: Examples) -> jax.Array:
         outputs, _ = jax.vmap(partial(replay, policy, parameters))(batch.obs, batch.done)
-        return -policy.actions.log_prob(outputs, batch.action).mean()
+        return -policy.distribution.log_prob(outputs, batch.action).mean()
 
     def improve(key: jax.Array, joined: Examples, number: jax.Array, state: Any) -> Any:
         parameters, optimizer_state = state

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, get_type_hints
 
 import jax
 
+from configs import shown
 from configs.plugins import load
 from configs.specs import Registry, naming
 from games import Game, InfinitelyRepeated
@@ -77,6 +78,9 @@ def register_shaper(name: str, factory: Callable[..., Any], *, kind: learners.Ki
     Raises:
       ValueError: for a name that no spec can have, or that a shaper or a learner has.
     """
+    learners.check_kind(kind, ("formula", "sampled"))
+    if not callable(factory):
+        raise TypeError(f"factory: got {shown(factory)}; a function is needed")
 
     @functools.wraps(factory)
     def untrained(game: Game, seat: int, **settings: Any) -> Learner:

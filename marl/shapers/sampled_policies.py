@@ -37,7 +37,7 @@ class Policy(NamedTuple):
       init_memory: (N) -> memory before the first step of a trial
       act: (parameters, memory, obs [N, ...]) -> outputs [N, ...] of `actions`, values [N], memory
       reset_memory: (memory, done [N]) -> memory, after every step
-      actions: the space of the player's actions
+      actions: the space of the player's actions, or a distribution of them
       turn: when the others have learned
     """
 
@@ -45,8 +45,13 @@ class Policy(NamedTuple):
     init_memory: Callable[[int], Memory]
     act: Callable[[Parameters, Memory, jax.Array], tuple[jax.Array, jax.Array, Memory]]
     reset_memory: Callable[[Memory, jax.Array], Memory]
-    actions: Distribution
+    actions: Distribution | Space
     turn: Callable[[Memory], Memory] = lambda memory: memory
+
+    @property
+    def distribution(self) -> Distribution:
+        """The distribution of the player's actions."""
+        return self.actions if isinstance(self.actions, Distribution) else distribution(self.actions)
 
     def learner(self, parameters: Parameters) -> Learner:
         """The player of `learn` with these parameters, which stay as they are while the others learn.
@@ -64,8 +69,8 @@ class Policy(NamedTuple):
         ) -> tuple[jax.Array, PlayerMemory, Extras]:
             own = jax.tree.map(partial(jnp.where, turns > memory.turns), self.turn(memory.own), memory.own)
             outputs, value, own = self.act(parameters, own, obs)
-            action = self.actions.sample(key, outputs)
-            extras = Extras(self.actions.log_prob(outputs, action), value)
+            action = self.distribution.sample(key, outputs)
+            extras = Extras(self.distribution.log_prob(outputs, action), value)
             return action, PlayerMemory(own, turns), extras
 
         def update(key: jax.Array, turns: jax.Array, trajectory: Trajectory) -> tuple[jax.Array, dict[str, jax.Array]]:

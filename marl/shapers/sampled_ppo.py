@@ -120,10 +120,10 @@ def sampled_ppo(
     def loss(parameters: Parameters, trials: Trial) -> tuple[jax.Array, Metrics]:
         outputs, value = jax.vmap(partial(replay, policy, parameters))(trials.obs, trials.done)
         advantage = (trials.advantage - trials.advantage.mean()) / (trials.advantage.std() + 1e-8)
-        log_ratio = policy.actions.log_prob(outputs, trials.action) - trials.log_prob
+        log_ratio = policy.distribution.log_prob(outputs, trials.action) - trials.log_prob
         chex.assert_equal_shape((log_ratio, advantage, value, trials.target))
         value_loss = 0.5 * ((value - trials.target) ** 2).mean()
-        entropy = policy.actions.entropy(outputs).mean()
+        entropy = policy.distribution.entropy(outputs).mean()
         total = settings.value_coefficient * value_loss - settings.entropy_coefficient * entropy
         kl = (jnp.expm1(log_ratio) - log_ratio).mean()
         metrics = {"entropy": entropy, "value_loss": value_loss, "kl": kl}

@@ -7,14 +7,14 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from filelock import lock_descriptor
 
 import configs
-from configs import ConfigError, files
+from configs import ConfigError, files, plugins
 from meta.atomic_files import check_folder, no_link, write_whole
 from meta.evaluators import current
 from meta.runs import checkpoints, provenance
@@ -261,6 +261,19 @@ def read_record(path: Path) -> Record | None:
         if found := Record.from_json(files.read(path / provenance.FILE, most=checkpoints.MAX_RECORD)):
             return found
     return next(filter(None, map(checkpoints.record_in, reversed(_checkpoints(path)))), None)
+
+
+@contextlib.contextmanager
+def naming_imports(path: Path | str) -> Iterator[None]:
+    """Inside, an error about a run says with which modules it was begun, where this process has not imported them."""
+    try:
+        yield
+    except ValueError as error:
+        record = read_record(Path(path)) if os.path.isdir(path) else None
+        needed = shlex.join(plugins.missing(record.options)) if record else ""
+        if not needed or needed in str(error):
+            raise
+        raise ValueError(f"{error}; {path} was begun with {needed}") from None
 
 
 def read_configs(path: Path, program: str, first: str, first_is: str, kind: Callable[[str], type]) -> tuple[Any, Any]:

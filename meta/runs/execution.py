@@ -89,7 +89,7 @@ def _execute(command: Command, arguments: Sequence[str], connected: list[Connect
     try:
         try:
             task = _begin(command, arguments, say, connected)
-        except (ValueError, FileExistsError) as error:
+        except (ValueError, FileExistsError, configs.ContractError) as error:
             return say(str(error), 2)
         except OSError as error:
             return say(f"out: cannot be written to: {describe_error(error)}", 2)
@@ -106,7 +106,7 @@ def _execute(command: Command, arguments: Sequence[str], connected: list[Connect
     except KeyboardInterrupt:
         process.ignore_signals()  # further Ctrl-C shows no traceback
         return say(f"stopped; {kept}", process.STOPPED)
-    except (NonFiniteFitness, ValueError) as error:
+    except (NonFiniteFitness, ValueError, configs.ContractError) as error:
         return say(str(error), 1)
     except Lost as error:
         return say(f"{error}; {kept}", 1)

@@ -92,9 +92,10 @@ def _kept_section(studies: dict[str, Study], kept: dict[str, dict[str, Any]]) ->
         Claim("naive: payoff", own["mean"], own["standard_error"], least=best["mean"], comment="the best extortioner"),
         Claim("naive: by gradient, less the best extortioner", beyond, None, comment="0 if the optimum extorts"),
     ]
+    chi = number(_middle(naive["runs"], "chi"), 1)
     answer = (
-        f"Of the fixed policies that evolve against a naive learner {share['mean']:.0%} are zero-determinant extortion "
-        f"(chi {number(_middle(naive['runs'], 'chi'), 1)}); they get {with_error(own, 3)} per round, the best "
+        f"Of the fixed policies that evolve against a naive learner {share['mean']:.0%} are zero-determinant extortion"
+        f"{f' (chi {chi})' if chi else ''}; they get {with_error(own, 3)} per round, the best "
         f"extortioner {number(best['mean'])}, and the best fixed policy by gradient "
         f"{number(naive['gradient']['shaper']['mean'])}."
     )
@@ -136,9 +137,11 @@ def _time_section(folder: RunDirectory, studies: dict[str, Study], results: dict
         rows.append([f"{horizon:,}", *cells, *(f"{share:.1%}" for share in shares)])
     picture = figures.draw_extortion(folder.figures, horizons, rates, grids)
     gain = grids["gain"]
+    more = gain[gain > 0]
+    by = f", by {more.min():.2f} to {more.max():.2f}" if more.size else ""
     answer = (
-        f"A shaper that may change its policy gets more than the best that keeps it in {int((gain > 0).sum())} of "
-        f"{gain.size} settings, by {gain[gain > 0].min(initial=np.inf):.2f} to {np.nanmax(gain):.2f}; its policy is "
+        f"A shaper that may change its policy gets more than the best that keeps it in {more.size} of "
+        f"{gain.size} settings{by}; its policy is "
         f"extortion in {np.nanmin(grids['changing']):.1%} to {np.nanmax(grids['changing']):.1%} of the meta-steps."
     )
     text = (

@@ -24,6 +24,7 @@ from marl.learners.sampled.objective_registry import METHOD as OBJECTIVE_METHOD
 from marl.learners.sampled.objective_registry import load_objective
 from marl.trained.catalogue import list_agents, located
 from meta.runs import array_files
+from meta.runs.directory import naming_imports
 
 ADVERSARY_FILE = "adversary.safetensors"  # of a run of attacks.act
 MISSING = "the directory of a run, or one of marl.list_agents(), is needed"
@@ -168,7 +169,8 @@ def load_agent(path: Path | str, *, number: int | None = None) -> TrainedAgent |
     file = next(filter(os.path.isfile, files), None)
     method = array_files.load_arrays(file)[1].get("method") if file else None
     if file and method in ("train", "distributed"):
-        return _load_learner(file, name, number or 0)
+        with naming_imports(path):
+            return _load_learner(file, name, number or 0)
     if file and method == "attack":
         # By its name, because marl does not depend on attacks.
         attack, parameters = importlib.import_module("attacks.experiments.attack").load_attack(file, "path", "a file")

@@ -31,6 +31,7 @@ from marl.trained.catalogue import PREFIX, located
 from meta import scalarize
 from meta.loop import compiler_options
 from meta.runs import array_files
+from meta.runs.directory import naming_imports
 from meta.runs.formatting import many
 
 AGENT_FILE = "agent.safetensors"  # of a shaper
@@ -174,8 +175,9 @@ def load_shaper(path: Path | str) -> Agent:
     arrays, metadata = array_files.load_arrays(file)
     if metadata.get("method") != "agent":
         raise ValueError(f"agent: got {given!r}; the file of a trained shaper is needed")
-    config = configs.build(ShapingConfig, metadata.get("config"), str(file))
-    shaper = config.make_shaper()
+    with naming_imports(path):
+        config = configs.build(ShapingConfig, metadata.get("config"), str(file))
+        shaper = config.make_shaper()
     several = () if config.seeds == 1 else (config.seeds,)
     like = jax.eval_shape(shaper.init, jax.random.key(0))
     parameters = jax.tree.map(jnp.asarray, array_files.as_tree(arrays, like, str(file), several))

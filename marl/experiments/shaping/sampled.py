@@ -248,9 +248,13 @@ class SampledShaping(Shaping):
 
     def describe_game(self) -> dict[str, str]:
         config = self.config
-        trial = f"{many(config.meta_steps, 'episode')} of {many(config.episode_length, 'step')} in "
+        trial = f"{many(config.meta_steps, 'learning step')}, each after {many(config.episode_length, 'step')} in "
         trial += f"{many(config.num_envs, 'environment')}: {many(config.steps_of_a_trial, 'step')}"
-        return {"game": config.environment, "trial": trial}
+        limit, games = self.game.time_limit, {}
+        if limit is None or int(limit) != config.episode_length:
+            ends = "by its own rules alone" if limit is None else f"after {many(int(limit), 'step')}"
+            games = {"its end": f"{ends}, whenever learning steps are: these do not begin it again"}
+        return {"game": config.environment, **games, "trial": trial}
 
     def print_header(self, console: Console) -> None:
         """Prints the header, and how long the run takes where its first line of progress may come late."""

@@ -31,7 +31,7 @@ from meta.runs.reports.aggregates import (
     probability_of_improvement,
     trimmed_mean,
 )
-from meta.runs.reports.trainings import Compared, Training, choose_score, read_trainings
+from meta.runs.reports.trainings import TASKS, Compared, Training, choose_score, read_trainings
 from meta.statistics import standard_error
 
 COLUMNS = ("quantity", "game", "method", "against", "seed", "trainings", "value", "low", "high")
@@ -49,7 +49,7 @@ class CompareConfig(configs.CommandConfig):
     """Directories of finished runs."""
     score: str = ""
     """The number of summary.json that is compared, such as shaper_return; if empty, the return of the evaluation."""
-    tasks: tuple[str, ...] = ("game", "environment", "row_payoffs", "column_payoffs")
+    tasks: tuple[str, ...] = TASKS
     """Fields of the config that name the game; runs that differ in others are of several methods."""
     resamples: int = 5000
     """Draws of each bootstrap interval."""
@@ -174,7 +174,8 @@ class _Aggregates:
         said = f"{first} has an interquartile mean of {score}{where} of {_interval(cell.middle)}"
         if others:
             said = f"{first} has the highest interquartile mean of {score}{where}, {_interval(cell.middle)}"
-        if others and (first, others[0]) in self.better:
+        pair = (first, *others[:1])
+        if pair in self.better and all(len(self.scores[task, one]) > 1 for task in self.compared.tasks for one in pair):
             chance = _interval(self.better[first, others[0]])
             said += f"; with probability {chance} one of its trainings scores higher than one of {others[0]}"
         return f"{said}."

@@ -15,7 +15,10 @@ from meta.atomic_files import check_folder
 from meta.runs.reading import RunFiles
 
 SCORES = ("shaper_return", "returns", "evaluation_return", "evolved")  # in a summary: the first that all have
-UNLIKE = ("seed", "seeds", "searches", "checkpoint_seconds")  # fields that make no other method
+# Fields that make no other method: of the number of trainings, and of the evaluation.
+UNLIKE = ("seed", "seeds", "searches", "checkpoint_seconds", "unseen", "longer", "wider", "evaluation_trials")
+NAMES = ("method", "shaper", "learner", "opponent", "victim", "message", "goal")  # that say best what a method is
+TASKS = ("game", "environment", "row_payoffs", "column_payoffs")  # fields that name a game
 _COUNTS = re.compile(r"(.*[._])?(seeds?|num_\w+|standard_error|\w+_standard_error|\w*seconds|\w+_per_second)")
 
 
@@ -58,10 +61,13 @@ def read_trainings(paths: Sequence[str], task_fields: Sequence[str]) -> Compared
     fields = [
         {"command": " ".join(run.command.split()[:3]), **configs.full_names(run.config)} for run in runs
     ]  # python -m marl.mfos
-    names = [name for name in dict.fromkeys(name for one in fields for name in one) if _last(name) not in UNLIKE]
+    every = dict.fromkeys(name for one in fields for name in one)
+    if unknown := next((name for name in task_fields if name not in (*every, *TASKS)), None):
+        raise ValueError(f"tasks: got {shown(unknown)}; {configs.one_of(unknown, [*TASKS, *every])}")
+    names = [name for name in every if _last(name) not in UNLIKE]
     differing = [name for name in names if any(one.get(name) != fields[0].get(name) for one in fields)]
     tasks = _labels(fields, [name for name in differing if name in task_fields], _game(runs[0]))
-    of_method = [name for name in differing if name not in task_fields]
+    of_method = sorted((x for x in differing if x not in task_fields), key=lambda name: _last(name) not in NAMES)
     methods = _labels(fields, of_method, _own_name(runs[0]))
     groups: dict[tuple[str, str], list[Training]] = {}
     for run, task, method in zip(runs, tasks, methods, strict=True):

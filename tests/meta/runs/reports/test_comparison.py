@@ -158,6 +158,7 @@ def test_games_of_other_scales_are_scaled_before_they_are_joined(tmp_path):
         (["a", "open"], "runs: got 'open', which has not finished; a finished run is needed"),
         (["a", "other"], "score: none given; runs whose summaries share a number are needed"),
         (["a", "--out", "no/where"], "out: got 'no/where'; a name in a directory that exists is needed"),
+        (["a", "--tasks", "gam"], "tasks: got 'gam'; did you mean game?"),
         (["a", "--resamples", "0"], "resamples: got 0; a whole number of at least 1 is needed"),
         (["a", "--out", "mine"], "out: mine.csv already exists, and is no comparison; another name is needed"),
         (["damaged"], "damaged/summary.json: cannot be read (Expecting value: line 1 column 1 (char 0))"),
