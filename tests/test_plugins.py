@@ -16,6 +16,8 @@ import games
 import marl
 from configs import ConfigError, plugins
 from configs.specs import Registry
+from marl.learners.registry import FORMULA
+from marl.shapers import registry as shapers
 
 PACKAGE = Path(__file__).parents[1] / "examples" / "package"
 
@@ -153,16 +155,22 @@ def test_a_run_with_a_module_of_ones_own_goes_on_with_it(within, tmp_path, monke
     monkeypatch.setattr(plugins, "_imported", [])
     (tmp_path / "a_learner_of_mine.py").write_text(
         "import marl\nmarl.register_learner('slow', lambda game, seat: marl.naive(game, seat, learning_rate=0.01),"
-        " replace=True)\n"
+        " replace=True)\nfrom marl.shapers.exact_policies import mfos\nmarl.register_shaper('habit', lambda game, seat:"
+        " mfos(game.num_logits, hidden_units=2), kind='formula', replace=True)\n"
     )
-    tiny = ["--opponent=slow", "--meta-steps=3", "--trials=1", "--evaluation-trials=4", "--discount=0", "--quiet"]
-    tiny += ["--evolution.population-size=4", "--evolution.generations=2", "--out=run"]
+    tiny = ["--opponent=slow", "--shaper=habit", "--meta-steps=3", "--trials=1", "--evaluation-trials=4", "--quiet"]
+    tiny += ["--discount=0", "--evolution.population-size=4", "--evolution.generations=2", "--out=run"]
     own = ["--import", "a_learner_of_mine"]
     first = within("ipd", *tiny, *own, cwd=tmp_path, module="marl.mfos")
     assert (first.returncode, first.stderr) == (0, "")
     monkeypatch.setattr(plugins, "_imported", [])
+    for one in (FORMULA, shapers.FORMULA):
+        one.unregister("habit")
+    with pytest.raises(ValueError, match=r"shaper: got 'habit'; .*run was begun with --import a_learner_of_mine$"):
+        marl.load_agent(tmp_path / "run")
     without = within("--resume=run", cwd=tmp_path, module="marl.mfos")
     assert without.returncode == 2
     assert "which was begun with --import a_learner_of_mine; it is needed again" in without.stderr
+    monkeypatch.delitem(sys.modules, "a_learner_of_mine")
     again = within("--resume=run", "--evolution.generations=3", "--quiet", *own, cwd=tmp_path, module="marl.mfos")
     assert again.returncode == 0, again.stderr

@@ -39,6 +39,20 @@ class Policy(NamedTuple):
       reset_memory: (memory, done [N]) -> memory, after every step
       actions: the space of the player's actions, or a distribution of them
       turn: when the others have learned
+
+    Example:
+      >>> import games, jax, jax.numpy as jnp, marl
+      >>> def linear(game, seat=0):  # one layer, without a memory
+      ...     agent = game.agents[seat]
+      ...     actions, size = game.action_space(agent), game.observation_space(agent).shape[0]
+      ...     def act(p, memory, obs):
+      ...         return obs @ p["w"], jnp.zeros(len(obs)), memory
+      ...     init = lambda key: {"w": 0.1 * jax.random.normal(key, (size, actions.n))}
+      ...     return marl.shapers.Policy(init, lambda n: {}, act, lambda memory, done: memory, actions)
+      >>> game = games.make("ipd", episode_length=10)
+      >>> trial = marl.shaping_trial(game, linear(game), [marl.make_learner("tft", game, 1)], meta_steps=2)
+      >>> bool(trial(linear(game).init(jax.random.key(0)), jax.random.key(1)).fitness < 0)
+      True
     """
 
     init: Callable[[jax.Array], Parameters]

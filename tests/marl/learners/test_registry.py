@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from configs.specs import REQUIRED
-from games import Box, Discrete, Game, InfinitelyRepeated, chicken, make, prisoners_dilemma
+from games import Box, Differentiable, Discrete, Game, InfinitelyRepeated, chicken, make, prisoners_dilemma, tandem
 from marl import Learner, learn, make_learner, make_shaper, naive, register_learner
 from marl.blocks.networks import convolutional, feed_forward, recurrent
 from marl.core.fingerprint import fingerprint
@@ -348,6 +348,22 @@ def test_an_untrained_shaper_is_a_learner_with_random_parameters(name):
 def test_only_learners_with_one_policy_are_members_of_populations():
     with pytest.raises(ValueError, match="opponent: shaper: one policy, as members of a population have, is needed"):
         make_learner("naive + shaper", EXACT, 1, field="opponent")
+
+
+@pytest.mark.parametrize("register", [register_learner, shapers.register_shaper])
+@pytest.mark.parametrize("kind", ["exact", ["formula", "sampled"]])
+def test_other_kinds_and_what_is_no_factory_are_refused(register, kind, a_name):
+    with pytest.raises(ValueError, match=r"kind: got .*; one of formula, sampled.* is needed"):
+        register(a_name, naive, kind=kind)
+    with pytest.raises(TypeError, match="factory: got 'foo'; a function is needed"):
+        register(a_name, "foo", kind="formula")
+
+
+@pytest.mark.parametrize("name", registry.WHITE_BOX)
+def test_white_box_learners_are_named_in_differentiable_games_too(name):
+    made = make_learner(name, Differentiable(tandem), 1)
+    assert made.seat == 1
+    assert made.init(jax.random.key(0)).logits.shape == (1,)
 
 
 def test_a_registered_shaper_is_an_untrained_learner_too(a_name):
