@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import configs
 from meta.runs.command import Command, Quiet
 
 
@@ -17,8 +18,16 @@ def act() -> Command:
     from attacks.experiments.preparation import prepare
     from meta.runs.experiment import run_and_print
 
+    def load(preset: str) -> AttackConfig:
+        if preset not in configs.presets("act"):
+            from games.registry import refuse_game  # here, because --help needs none of it
+
+            refuse_game(preset, "cartpole")
+        return configs.load(AttackConfig, "act", preset)
+
     return Command(
         config=AttackConfig,
+        load=load,
         prepare=prepare,
         prepare_again=partial(prepare, begun=True),
         run=run_and_print,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import inspect
+import os
 import re
 from collections.abc import Callable
 from datetime import date
@@ -13,7 +14,7 @@ from typing import Any, NamedTuple, get_type_hints
 import jax
 import numpy as np
 
-from configs import one_of, plugins, shown
+from configs import ConfigError, one_of, plugins, shown
 from configs.specs import NAME, first_line, read
 from games.core.contract import check_contract
 from games.core.game import Game
@@ -356,6 +357,13 @@ def _load(factory: Callable[..., Game] | str) -> Callable[..., Game]:
         return factory
     module, attribute = factory.split(":")
     return getattr(importlib.import_module(f"games.{module}"), attribute)
+
+
+def refuse_game(name: str, preset: str) -> None:
+    """Raises ConfigError for the name of a game where one of a preset is needed, such as `preset`."""
+    if os.path.exists(name) or "(" in name or not is_ours(name):
+        return
+    raise ConfigError(f"preset: got {name!r}, a game; a preset is needed, as in {preset} --environment {name}")
 
 
 def make_game(spec: str) -> Game:

@@ -69,7 +69,7 @@ TYPES: dict[str, dict[str, str]] = {
         "games.core.game.Infos": "What a game counts in a step, by the names that its page explains.",
         "games.core.game.Step": "The result of `step_env`: observations, state, rewards, ends and infos.",
         "games.core.game.Scalar": "A number, or a float array of shape `[]`, which `vmap` may batch.",
-        "games.core.spaces.Space": "What an observation or an action may be: a `Discrete`, a `MultiDiscrete` or a `Box`.",
+        "games.core.spaces.Space": "Values of an observation or an action: a `Discrete`, a `MultiDiscrete` or a `Box`.",
         "games.scripted.Policy": "A function `(key, state, agent) -> action` that sees the whole state.",
         "games.wrappers.social_rewards.SocialRewards": "",
         "games.exact.matrix.Scalar": "A number, or a float array of shape `[]`, which `vmap` may batch.",

@@ -49,9 +49,11 @@ def _parts(game: Any, name: str, found: Any, parts: Sequence[str]) -> tuple[Any,
 def _check_observations(game: Any, name: str, observations: Any) -> None:
     _check_names(game, f"{name} returned observations", observations, game.agents)
     for agent in game.agents:
+        if (got := getattr(observations[agent], "shape", None)) is None:  # of several parts
+            continue
         space = game.observation_space(agent)
-        needed, got = getattr(space, "shape", None), getattr(observations[agent], "shape", None)
-        if needed is not None and got is not None and tuple(needed) != tuple(got):
+        needed = getattr(space, "shape", None)
+        if needed is not None and tuple(needed) != tuple(got):
             said = f"{type(game).__name__}.{name} returned an observation of shape {tuple(got)} for {agent}"
             raise ValueError(f"{said}; {tuple(needed)}, as in its observation_space, is needed")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import configs
 from meta.runs.command import Command, Nothing, Quiet, ToFile, ToTable
 from meta.xla.devices import claim_cores
 
@@ -32,8 +33,16 @@ def mfos() -> Command:
         if config.is_sampled or config.preparation:
             claim_cores()
 
+    def load(preset: str) -> configs.CommandConfig:
+        if preset not in configs.presets("mfos"):
+            from games.registry import refuse_game
+
+            refuse_game(preset, "ipd_sampled")
+        return configs.load(ShapingConfig.class_of({}), "mfos", preset)
+
     return Command(
         config=ShapingConfig,
+        load=load,
         prepare=prepare,
         choose_devices=choose_devices,
         run=run_and_print,

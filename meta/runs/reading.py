@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import configs
-from configs import files, shown
+from configs import files, short, shown
 from meta.runs.directory import CONFIG, read_record
 
 METRICS = "metrics.jsonl"
@@ -39,6 +39,8 @@ class RunFiles:
 
     def __init__(self, path: Path, field: str = "path"):
         self.path, self.record = path, read_record(path) if path.is_dir() else None
+        if (path / "sweep.yaml").is_file():
+            raise ValueError(f"{field}: got {shown(str(path))}, a sweep; its runs, {short(str(path))}/*/, are needed")
         if not self.record and not (path / CONFIG).is_file():
             raise ValueError(f"{field}: got {shown(str(path))}; the directory of a run (with {CONFIG}) is needed")
         self.command = self.record.line if self.record else ""

@@ -108,6 +108,9 @@ def play_memory_one(probabilities: Sequence[float]) -> Learner:
     p = jnp.asarray(checked_probabilities("play_memory_one", probabilities, (5,)), jnp.float32)
 
     def act(key: jax.Array, parameters: tuple[()], memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple, tuple]:
+        if obs.shape[-1:] != p.shape:
+            needed = "[..., 5], the one-hot states of a repeated game of two players with two actions, are needed"
+            raise ValueError(f"play_memory_one: got observations {list(obs.shape)}; {needed}")
         defects = jax.random.uniform(key, obs.shape[:-1]) >= (obs * p).sum(-1)
         return defects.astype(jnp.int32), memory, ()
 

@@ -321,6 +321,7 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
+        (["ipd"], "preset: got 'ipd', a game; a preset is needed, as in cartpole --environment ipd"),
         (["cartpole", "--environment", "ipd"], "environment: got 'ipd', of 2 players; a game of one is needed"),
         (["breakout", "--goal", "control"], "goal: got 'control' in Breakout-MinAtar, without goals; harm or help"),
         (["cartpole", "--victim", "mfos"], "victim: got 'mfos', which does not learn; a learner such as ppo"),
@@ -395,6 +396,12 @@ class Pair(Game):
 
     def reset(self, key):
         return {"agent_0": {"left": jnp.zeros(2), "right": jnp.zeros(3)}}, jnp.zeros(())
+
+    def step_env(self, key, state, actions):
+        return self.reset(key)[0], state, {"agent_0": 0.0}, {"__all__": False}, {}
+
+    def action_space(self, agent):
+        return games.Discrete(2)
 
 
 def test_an_examination_writes_nothing_through_a_link(within, tmp_path):

@@ -74,6 +74,8 @@ def test_one_probability_is_a_strategy_of_a_single_sampled_round():
     learner = make_learner("1", make_game("ipd(episode_length=1)"), 1)
     action, *_ = learner.act(jax.random.key(0), (), (), jnp.eye(5))
     assert not action.any()  # cooperation
+    with pytest.raises(ValueError, match=r"play_memory_one: got observations \[2, 10\]; \[..., 5\]"):
+        learner.act(jax.random.key(0), (), (), jnp.eye(10)[:2])
     with pytest.raises(ValueError, match="got 2 of them; 1 are needed"):
         make_learner("0.5,0.5", make_game("ipd(episode_length=1)"), 1)
 
