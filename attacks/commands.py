@@ -22,7 +22,7 @@ def act() -> Command:
         if preset not in configs.presets("act"):
             from games.registry import refuse_game  # here, because --help needs none of it
 
-            refuse_game(preset, "cartpole")
+            refuse_game(preset, "cartpole", range(1, 2))
         return configs.load(AttackConfig, "act", preset)
 
     return Command(

@@ -18,7 +18,7 @@ if __name__ == "__main__":
 
 import yaml
 
-from configs import flags, one_line, plugins, shown
+from configs import ContractError, flags, one_line, plugins, shown
 from configs.usage import Positional, usage
 from games import catalogue
 from meta.runs.formatting import many
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str]) -> int:
         _check_file("--gif", options.gif)
         _check_file("--png", options.png)
         return _play(options.game, options)
-    except (ValueError, NotImplementedError) as error:
+    except (ValueError, NotImplementedError, ContractError) as error:
         return _fail(str(error), 2)
     except KeyboardInterrupt:
         process.ignore_signals()
@@ -153,7 +153,8 @@ def _play(name: str, options: Options) -> int:
     from games.core.rollout import rollout
     from games.toolbox.drawing import animate, pictures, save_png
 
-    game = registry.make_with(name, _params(options.params))
+    game = registry.make_with(name, params := _params(options.params))
+    registry.check_own(name, params, game)
     played = jax.jit(lambda key: rollout(key, game, options.steps))(jax.random.key(options.seed))
     if options.gif:
         animate(played, options.gif)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, get_type_hints
 import jax
 import numpy as np
 
-from configs import ConfigError, one_of, plugins, shown
+from configs import ConfigError, ContractError, one_of, plugins, shown
 from configs.specs import NAME, first_line, read
 from games.core.contract import check_contract
 from games.core.game import Game
@@ -106,6 +106,7 @@ _ENTRIES: dict[str, Entry] = {
 }
 
 # Wrappers, whose parameter `game` is a game or its spec. They are in no list, because each is one for every game.
+_FITTING: set[tuple[str, str]] = set()  # games of a user's by name and parameters that were found to fit
 _WRAPPERS = {
     name: Entry(f"wrappers.social_rewards:{factory}", {}, "")
     for name, factory in {
@@ -190,7 +191,18 @@ def make(name: str, **params: Any) -> Game:
       >>> game.agents, game.observation_space("agent_0").shape
       (['agent_0', 'agent_1'], (4, 4, 4))
     """
-    return make_with(name, params)
+    game = make_with(name, params)
+    check_own(name, params, game)
+    return game
+
+
+def check_own(name: str, params: dict[str, Any], game: Any) -> None:
+    """Raises ContractError for a game of a user's that does not do what it should, once for the same parameters."""
+    if isinstance(game, Game) and type(game).__module__.startswith("games."):
+        return
+    if (called := (name, repr(params))) not in _FITTING:
+        check_contract(game)
+        _FITTING.add(called)
 
 
 def make_with(name: str, params: dict[str, Any]) -> Game:
@@ -241,10 +253,7 @@ def _checked(name: str, entry: Entry, params: dict[str, Any]) -> Game:
             words = f"a value such as {default!r}" if plain else "another value"
             raise ValueError(f"{name}: {param}: got {shown(value)}; {words} is needed")
     with lenient():
-        game = factory(**entry.params | params)
-    if not isinstance(game, Game) or not type(game).__module__.startswith("games."):
-        check_contract(game)  # of one's own
-    return game
+        return factory(**entry.params | params)
 
 
 def _is_known(value: Any) -> bool:
@@ -283,6 +292,7 @@ def register(
     _PRESETS.pop(name, None)
     _WRAPPERS.pop(name, None)
     _ENTRIES[name] = Entry(factory, params, description)
+    _FITTING.clear()
 
 
 def presets(game: str | None = None) -> list[str]:
@@ -359,9 +369,9 @@ def _load(factory: Callable[..., Game] | str) -> Callable[..., Game]:
     return getattr(importlib.import_module(f"games.{module}"), attribute)
 
 
-def refuse_game(name: str, preset: str) -> None:
-    """Raises ConfigError for the name of a game where one of a preset is needed, such as `preset`."""
-    if os.path.exists(name) or "(" in name or not is_ours(name):
+def refuse_game(name: str, preset: str, players: range) -> None:
+    """Raises ConfigError for the name of a game with so many players where one of a preset is needed."""
+    if os.path.exists(name) or "(" in name or not is_ours(name) or make(name).num_agents not in players:
         return
     raise ConfigError(f"preset: got {name!r}, a game; a preset is needed, as in {preset} --environment {name}")
 
@@ -374,8 +384,13 @@ def make_game(spec: str) -> Game:
     """
     name, params = read("environment", spec, "reacher")
     try:
-        return make_with(name, params)
+        game = make_with(name, params)
     except ValueError as error:
         raise ValueError(f"environment: {first_line(error).removeprefix('game: ')}") from None
     except (TypeError, NotImplementedError, RuntimeError) as error:  # a value, a space or a download that failed
         raise ValueError(f"environment: got {spec!r}; {first_line(error)}") from None
+    try:
+        check_own(name, params, game)
+    except ContractError as error:  # and no other, which is of the game's own code
+        raise ValueError(f"environment: {error}") from None
+    return game

@@ -324,7 +324,9 @@ def _first_state(strategy: Any, params: Any, init: Callable[[jax.Array], Any], k
     else:
         means = ravel_pytree(init(init_key))[0]
     state = strategy.init(state_key, means, params)
-    if type(strategy).__name__.startswith("iAMaLGaM"):  # which adds the square of sigma to its first covariance of 1
+    # It adds the square of sigma to its first covariance, 1. Without that its ratio of deviations is no number, and its
+    # step size does not change, until the covariance has full rank.
+    if type(strategy).__name__.startswith("iAMaLGaM"):
         state = state.replace(C=0 * state.C)
     # evosax begins with a best candidate of NaN, which `jax_debug_nans` would report; it is replaced by the first one.
     return jax.tree.map(lambda x: jnp.where(jnp.isnan(x), 0, x) if jnp.issubdtype(x.dtype, jnp.floating) else x, state)

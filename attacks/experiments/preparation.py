@@ -48,10 +48,10 @@ def prepare(config: AttackConfig, *, begun: bool = False) -> AttackExperiment:
     if config.goal == "control":
         Puppet(game, None, victim)  # refuses victims with memory
     attack = resolve(config, game)
-    if config.goal == "control":
+    if config.goal == "control" and not begun:
         for field, kind in (("message", attack.kind), ("controller", attack.controller_kind)):
             if kind and kind.settings.get("scale", 0) > Puppet.scale:
-                needed = f"at most {Puppet.scale:.4f}, 2 pi, with goal control,"
+                needed = "at most 6.283, 2 pi, with goal control,"
                 raise ValueError(f"{field}: scale: got {kind.settings['scale']}; {needed} is needed")
     _check_begin(attack, victim, begun)
     if config.defence != "none":

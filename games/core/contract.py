@@ -2,46 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from configs import ContractError, shown
-from games.core.arguments import check_game
+from games.core.game import Game
+from games.core.spaces import Box
 
 
 def check_contract(game: Any) -> None:
-    """Raises ContractError or ValueError, in one line, for a game whose functions return what they should not.
+    """Raises ContractError, in one line, for a game whose `reset` or `step_env` returns what `learn` cannot use.
 
-    Nothing is computed: `reset` and `step_env` are traced.
+    Nothing is computed: both are traced, and errors of their own pass. What a game does not define is not looked at.
     """
-    check_game(game)
+    if not isinstance(game, Game):
+        raise ContractError(f"game: got {shown(game)} of a factory; a Game is needed")
     key = jax.random.key(0)
     observations, state = _parts(game, "reset", jax.eval_shape(game.reset, key), ["observations", "state"])
     _check_observations(game, "reset", observations)
-
-    def step(state: Any) -> Any:
-        return game.step_env(key, state, {agent: game.action_space(agent).sample(key) for agent in game.agents})
-
-    names = ["observations", "state", "rewards", "dones", "infos"]
-    observations, after, rewards, dones, _ = _parts(game, "step_env", jax.eval_shape(step, state), names)
-    _check_observations(game, "step_env", observations)
-    _check_scalars(game, "rewards", rewards, game.agents)
-    _check_scalars(game, "dones", dones, ["__all__"])
-    said = f"{type(game).__name__}.step_env returned a state"
-    if repr(jax.tree.structure(after)) != repr(jax.tree.structure(state)):
-        raise ContractError(f"{said} of another structure than that of reset; the same is needed")
-    for (place, old), new in zip(jax.tree.leaves_with_path(state), jax.tree.leaves(after), strict=True):
-        if (old.shape, old.dtype) != (new.shape, new.dtype):
-            where, got = jax.tree_util.keystr(place), f"{new.dtype}{list(new.shape)}"
-            raise ContractError(f"{said} with {got} at {where or 'its root'}; {old.dtype}{list(old.shape)} is needed")
+    with contextlib.suppress(NotImplementedError):
+        actions = {agent: jax.eval_shape(game.action_space(agent).sample, key) for agent in game.agents}
+        names = ["observations", "state", "rewards", "dones", "infos"]
+        found = jax.eval_shape(game.step_env, key, state, actions)
+        observations, after, rewards, dones, infos = _parts(game, "step_env", found, names)
+        _check_observations(game, "step_env", observations)
+        _check_shapes(game, "rewards", rewards, game.agents, ())
+        _check_shapes(game, "dones", dones, [*game.agents, "__all__"], ())
+        _check_shapes(game, "infos", infos, ["truncated"], (game.num_agents,))
+        _check_state(game, state, after)
 
 
-def _parts(game: Any, name: str, found: Any, parts: Sequence[str]) -> tuple[Any, ...]:
-    if not isinstance(found, tuple) or len(found) != len(parts):
-        got = f"{len(found)} values" if isinstance(found, tuple) else f"a {type(found).__name__}"
+def _parts(game: Any, name: str, found: Any, parts: Sequence[str]) -> Sequence[Any]:
+    if not isinstance(found, tuple | list) or len(found) != len(parts):
+        got = f"{len(found)} values" if isinstance(found, tuple | list) else f"a {type(found).__name__}"
         raise ContractError(f"{type(game).__name__}.{name} returned {got}; ({', '.join(parts)}) is needed")
     return found
 
@@ -49,26 +46,44 @@ def _parts(game: Any, name: str, found: Any, parts: Sequence[str]) -> tuple[Any,
 def _check_observations(game: Any, name: str, observations: Any) -> None:
     _check_names(game, f"{name} returned observations", observations, game.agents)
     for agent in game.agents:
-        if (got := getattr(observations[agent], "shape", None)) is None:  # of several parts
-            continue
-        space = game.observation_space(agent)
-        needed = getattr(space, "shape", None)
-        if needed is not None and tuple(needed) != tuple(got):
-            said = f"{type(game).__name__}.{name} returned an observation of shape {tuple(got)} for {agent}"
-            raise ValueError(f"{said}; {tuple(needed)}, as in its observation_space, is needed")
+        with contextlib.suppress(NotImplementedError):
+            space, got = game.observation_space(agent), getattr(observations[agent], "shape", None)
+            if isinstance(space, Box) and got is not None and tuple(space.shape) != got:
+                said = f"{type(game).__name__}.{name} returned an observation of shape {got} for {agent}"
+                raise ContractError(f"{said}; {tuple(space.shape)}, as in its observation_space, is needed")
 
 
-def _check_scalars(game: Any, what: str, values: Any, names: Sequence[str]) -> None:
+def _check_shapes(game: Any, what: str, values: Any, names: Sequence[str], needed: tuple[int, ...]) -> None:
     _check_names(game, f"step_env returned {what}", values, names)
-    for name, value in values.items():
-        if jnp.shape(value):
-            said = f"{type(game).__name__}.step_env returned {what} of shape {jnp.shape(value)} for {name}"
-            raise ValueError(f"{said}; a scalar is needed")
+    for name in names:
+        if (shape := jnp.shape(values[name])) != needed:
+            said = f"{type(game).__name__}.step_env returned {what} of shape {shape} for {name}"
+            raise ContractError(f"{said}; {needed or 'a scalar'} is needed")
 
 
 def _check_names(game: Any, said: str, values: Any, names: Sequence[str]) -> None:
-    if not isinstance(values, dict):
+    if not isinstance(values, Mapping):
         raise ContractError(f"{type(game).__name__}.{said} that are a {type(values).__name__}; a dict is needed")
     if missing := [name for name in names if name not in values]:
         got = f"without {missing[0]}, but with {shown(list(values))}"
-        raise ValueError(f"{type(game).__name__}.{said} {got}; one for each of {', '.join(names)} is needed")
+        raise ContractError(f"{type(game).__name__}.{said} {got}; {', '.join(names)} are needed")
+
+
+def _check_state(game: Any, before: Any, after: Any) -> None:
+    """A new game's state takes the place of the old one where that is done."""
+    said, structures = (
+        f"{type(game).__name__}.step_env returned a state",
+        list[Any](map(jax.tree.structure, (before, after))),
+    )
+    if structures[0] != structures[1]:
+        raise ContractError(f"{said} of another structure than that of reset; the same is needed")
+    for (place, old), new in zip(jax.tree.leaves_with_path(before), jax.tree.leaves(after), strict=True):
+        try:
+            fits = jnp.broadcast_shapes(old.shape, new.shape) == old.shape
+        except ValueError:
+            fits = False
+        keys = jnp.issubdtype(old.dtype, jax.dtypes.prng_key) or jnp.issubdtype(new.dtype, jax.dtypes.prng_key)
+        same = old.dtype == new.dtype if keys else jnp.result_type(old.dtype, new.dtype) == old.dtype
+        if not (fits and same):
+            where, got = jax.tree_util.keystr(place), f"{new.dtype}{list(new.shape)}"
+            raise ContractError(f"{said} with {got} at {where or 'its root'}; {old.dtype}{list(old.shape)} is needed")

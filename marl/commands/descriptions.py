@@ -37,7 +37,7 @@ def mfos() -> Command:
         if preset not in configs.presets("mfos"):
             from games.registry import refuse_game
 
-            refuse_game(preset, "ipd_sampled")
+            refuse_game(preset, "ipd_sampled", range(2, 100))
         return configs.load(ShapingConfig.class_of({}), "mfos", preset)
 
     return Command(

@@ -65,7 +65,7 @@ def play_episodes(
         going += np.stack([step.reward[agent] for agent in agents], 1)
         ended = step.done if step.valid is None else step.done & step.valid
         steps, lengths = steps + 1, lengths + 1
-        cut = lengths >= LONGEST  # counted as far as they went, and what is left only if it is as long: some never end
+        cut = lengths >= LONGEST  # Some never end: each stretch of this length counts as an episode.
         for i in np.flatnonzero(cut | (ended & ~rest)):
             found[i].append(going[i].copy())
         going[step.done | cut] = lengths[step.done | cut] = 0

@@ -19,7 +19,7 @@ import optax
 
 from configs import shown
 from configs.plugins import load
-from configs.specs import Range, Registry, Setting, grouped, naming, read, settings_of
+from configs.specs import Range, Registry, Setting, grouped, naming, settings_of
 from configs.specs import terms as terms
 from games import Differentiable, Game, InfinitelyRepeated
 from games.core.arguments import check_game
@@ -136,10 +136,8 @@ def _make(field: str, spec: str, game: Game, seat: int, num_updates: int | None,
         except ValueError as error:
             raise ValueError(f"{field}: {str(error).removeprefix('agent: ')}") from None
         return trained.learner(trained.parameters)
-    if isinstance(game, Differentiable) and read(field, spec, "naive")[0] in WHITE_BOX:
-        return FORMULA.make(field, spec, game, seat)
     if not isinstance(game, InfinitelyRepeated):
-        return SAMPLED.make(field, _named(spec), game, seat, num_updates=num_updates)
+        return _registry(game, spec).make(field, _named(spec), game, seat, num_updates=num_updates)
     members = [_member(field, one.strip(), game, seat, num_updates) for one in terms(spec)]
     if len(members) == 1 and not members[0].ranges:
         return members[0].make({})
@@ -153,7 +151,7 @@ def _make(field: str, spec: str, game: Game, seat: int, num_updates: int | None,
 def _with_traced(
     field: str, spec: str, game: Game, seat: int, num_updates: int | None, traced: Mapping[str, Any]
 ) -> Learner:
-    registry = _registry(game)
+    registry = _registry(game, spec)
     name, given = registry.read(field, _named(spec))
     if unknown := next((setting for setting in traced if setting not in registry.settings(name)), None):
         raise ValueError(f"{field}: {name} has no setting {shown(unknown)}")
@@ -183,14 +181,14 @@ def register_learner(name: str, factory: Make, *, kind: Kind | None = None, repl
 
 def check_kind(kind: Any, allowed: Sequence[Kind | None]) -> None:
     """Raises ValueError for what is no kind of games that a registered player may play."""
-    if kind not in list(allowed):
+    if not isinstance(kind, str | None) or kind not in allowed:
         names = ", ".join(one or "None for both" for one in allowed)
         raise ValueError(f"kind: got {shown(kind)}; one of {names} is needed (formula is that of exact games)")
 
 
 def settings(name: str, game: Game) -> dict[str, Any]:
     """The settings of a learner of a game, with their defaults."""
-    return {setting: default for setting, (_, default) in _registry(game).settings(name).items()}
+    return {setting: default for setting, (_, default) in _registry(game, name).settings(name).items()}
 
 
 def check_seat(field: str, game: Game, seat: int) -> None:
@@ -200,8 +198,10 @@ def check_seat(field: str, game: Game, seat: int) -> None:
         raise ValueError(f"{field}: seat: got {shown(seat)}; one of 0 to {game.num_agents - 1} is needed")
 
 
-def _registry(game: Game) -> Registry[Learner]:
-    return FORMULA if isinstance(game, InfinitelyRepeated) else SAMPLED
+def _registry(game: Game, spec: str) -> Registry[Learner]:
+    """The registry of a learner, by its name or its spec."""
+    white_box = isinstance(game, Differentiable) and spec.partition("(")[0].strip() in WHITE_BOX
+    return FORMULA if isinstance(game, InfinitelyRepeated) or white_box else SAMPLED
 
 
 def _named(spec: str) -> str:

@@ -269,11 +269,12 @@ def naming_imports(path: Path | str) -> Iterator[None]:
     try:
         yield
     except ValueError as error:
-        record = read_record(Path(path)) if os.path.isdir(path) else None
+        folder = Path(path) if os.path.isdir(path) else Path(path).parent
+        record = read_record(folder)
         needed = shlex.join(plugins.missing(record.options)) if record else ""
         if not needed or needed in str(error):
             raise
-        raise ValueError(f"{error}; {path} was begun with {needed}") from None
+        raise ValueError(f"{error}; {folder} was begun with {needed}") from None
 
 
 def read_configs(path: Path, program: str, first: str, first_is: str, kind: Callable[[str], type]) -> tuple[Any, Any]:

@@ -252,8 +252,8 @@ class SampledShaping(Shaping):
         trial += f"{many(config.num_envs, 'environment')}: {many(config.steps_of_a_trial, 'step')}"
         limit, games = self.game.time_limit, {}
         if limit is None or int(limit) != config.episode_length:
-            ends = "by its own rules alone" if limit is None else f"after {many(int(limit), 'step')}"
-            games = {"its end": f"{ends}, whenever learning steps are: these do not begin it again"}
+            ends = "by the game's own rules" if limit is None else f"after {many(int(limit), 'step')}"
+            games = {"episode": f"ends {ends}; learning steps do not reset the game"}
         return {"game": config.environment, **games, "trial": trial}
 
     def print_header(self, console: Console) -> None:

@@ -16,7 +16,8 @@ from meta.runs.reading import RunFiles
 
 SCORES = ("shaper_return", "returns", "evaluation_return", "evolved")  # in a summary: the first that all have
 # Fields that make no other method: of the number of trainings, and of the evaluation.
-UNLIKE = ("seed", "seeds", "searches", "checkpoint_seconds", "unseen", "longer", "wider", "evaluation_trials")
+_OF_EVALUATION = ("unseen", "longer", "wider", "evaluation_trials", "sampled_evaluation_trials")
+UNLIKE = ("seed", "seeds", "searches", "checkpoint_seconds", *_OF_EVALUATION)
 NAMES = ("method", "shaper", "learner", "opponent", "victim", "message", "goal")  # that say best what a method is
 TASKS = ("game", "environment", "row_payoffs", "column_payoffs")  # fields that name a game
 _COUNTS = re.compile(r"(.*[._])?(seeds?|num_\w+|standard_error|\w+_standard_error|\w*seconds|\w+_per_second)")
@@ -43,7 +44,8 @@ class Compared(NamedTuple):
 def read_trainings(paths: Sequence[str], task_fields: Sequence[str]) -> Compared:
     """Reads finished runs, and groups their trainings.
 
-    Runs that differ in their seeds alone are of one method; runs that differ in `task_fields` are of several tasks.
+    Runs that differ in their seeds or in their evaluation alone are of one method, and those that differ in
+    `task_fields` of several tasks.
 
     Args:
       paths: run directories.
@@ -67,7 +69,8 @@ def read_trainings(paths: Sequence[str], task_fields: Sequence[str]) -> Compared
     names = [name for name in every if _last(name) not in UNLIKE]
     differing = [name for name in names if any(one.get(name) != fields[0].get(name) for one in fields)]
     tasks = _labels(fields, [name for name in differing if name in task_fields], _game(runs[0]))
-    of_method = sorted((x for x in differing if x not in task_fields), key=lambda name: _last(name) not in NAMES)
+    everywhere = [name for name in every if _last(name) in NAMES and all(name in one for one in fields)]
+    of_method = sorted((x for x in differing if x not in task_fields), key=lambda name: name not in everywhere)
     methods = _labels(fields, of_method, _own_name(runs[0]))
     groups: dict[tuple[str, str], list[Training]] = {}
     for run, task, method in zip(runs, tasks, methods, strict=True):
@@ -75,7 +78,7 @@ def read_trainings(paths: Sequence[str], task_fields: Sequence[str]) -> Compared
             group = groups.setdefault((task, method), [])
             if other := next((x for x in group if x.seed == one.seed), None):
                 raise ValueError(
-                    f"runs: got {shown(str(run.path))}; seed {one.seed} of this config is in {other.run} too, and each "
+                    f"runs: got {shown(str(run.path))}; seed {one.seed} of this method is in {other.run} too, and each "
                     "training is needed once"
                 )
             group.append(one)

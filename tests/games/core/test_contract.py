@@ -1,11 +1,15 @@
 """Games of one's own whose functions do not fit their agents and spaces: one line each, before anything is played."""
 
+import jax
 import jax.numpy as jnp
 import pytest
+from flax import struct
 
 import games
 from games import Box, Discrete, Game
 from games.registry import make_game
+from marl import learn
+from marl.learners.sampled.fixed import random
 
 PLAYERS = ("agent_0", "agent_1")
 
@@ -22,8 +26,8 @@ class Fine(Game):
         return dict.fromkeys(PLAYERS, jnp.full(3, state, jnp.float32))
 
     def step_env(self, key, state, actions):
-        rewards, done = {name: actions[name] * 1.0 for name in PLAYERS}, {"__all__": state > 3}
-        return self.get_obs(state), state + 1, rewards, done, {}
+        rewards, done = {name: actions[name] * 1.0 for name in PLAYERS}, dict.fromkeys((*PLAYERS, "__all__"), state > 3)
+        return self.get_obs(state), state + 1, rewards, done, {"truncated": jnp.zeros(2, bool)}
 
     def observation_space(self, agent):
         return Box(-jnp.inf, jnp.inf, (3,))
@@ -48,7 +52,7 @@ def result(**changes):
 
 
 FAULTS = {
-    "no game": (lambda: 3, "game: got 3; a Game is needed"),
+    "no game": (lambda: 3, "game: got 3 of a factory; a Game is needed"),
     "observation": (
         changed(observation_space=lambda self, agent: Box(0, 1, (2,))),
         r"Mine.reset returned an observation of shape \(3,\) for agent_0; \(2,\), as in its observation_space",
@@ -73,7 +77,12 @@ FAULTS = {
         result(rewards=lambda x: {name: value[None] for name, value in x.items()}),
         r"returned rewards of shape \(1,\) for agent_0; a scalar is needed",
     ),
-    "done": (result(dones=lambda x: dict.fromkeys(PLAYERS, x["__all__"])), "returned dones without __all__"),
+    "done": (result(dones=lambda x: dict.fromkeys(PLAYERS, x["agent_0"])), "returned dones without __all__"),
+    "limit": (result(infos=lambda x: {}), "returned infos without truncated"),
+    "one limit": (
+        result(infos=lambda x: {"truncated": False}),
+        r"returned infos of shape \(\) for truncated; \(2,\) is needed",
+    ),
 }
 
 
@@ -84,9 +93,69 @@ def registered():
     games.registry._ENTRIES.pop("mine")
 
 
-def test_a_game_that_fits_is_made(registered):
-    registered(Fine)
+class Layout:
+    """Two that are made apart are equal, and not alike in words."""
+
+    def __eq__(self, other):
+        return isinstance(other, Layout)
+
+    def __hash__(self):
+        return 0
+
+
+@struct.dataclass
+class Drawn:
+    time: object
+    layout: Layout = struct.field(pytree_node=False)
+
+
+def drawn_apart(observations, state, *rest):
+    return observations, Drawn(state, Layout()), *rest
+
+
+def undefined(self, agent):
+    raise NotImplementedError
+
+
+FITTING = {
+    "all": Fine,
+    "more rewards": result(rewards=lambda x: x | {"sum": jnp.zeros(3)}),
+    "a list": changed(reset=lambda self, key: list(Fine.reset(self, key))),
+    "a whole number": changed(reset=lambda self, key: (self.get_obs(0), jnp.float32(0))),
+    "no action space": changed(action_space=undefined, step_env=undefined),
+    "no observation space": changed(observation_space=undefined),
+    "equal layouts": changed(
+        reset=lambda self, key: (self.get_obs(0), Drawn(jnp.int32(0), Layout())),
+        step_env=lambda self, key, state, actions: drawn_apart(*Fine.step_env(self, key, state.time, actions)),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FITTING)
+def test_a_game_that_fits_is_made(name, registered):
+    registered(FITTING[name])
     assert isinstance(games.make("mine"), Fine)
+    assert isinstance(make_game("mine"), Fine)
+
+
+def test_an_error_in_the_code_of_a_game_shows_its_line(registered):
+    def step_env(self, key, state, actions):
+        return None + state
+
+    registered(changed(step_env=step_env))
+    with pytest.raises(TypeError, match="unsupported operand") as error:
+        make_game("mine")
+    assert error.traceback[-1].name in ("step_env", "deferring_binary_op")
+    assert any(one.name == "step_env" for one in error.traceback)
+
+
+def test_a_game_is_learned_in(registered):
+    registered(Fine)
+    game = games.make("mine")
+    found = learn(
+        jax.random.key(0), game, [random(game), random(game, 1)], num_updates=1, steps_per_update=4, num_envs=2
+    )
+    assert found.rewards[0].shape == (1,)
 
 
 @pytest.mark.parametrize("fault", FAULTS)

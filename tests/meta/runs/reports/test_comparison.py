@@ -153,7 +153,7 @@ def test_games_of_other_scales_are_scaled_before_they_are_joined(tmp_path):
     [
         ([], "runs: none given; the directories of finished runs are needed"),
         (["nowhere"], "runs: got 'nowhere'; the directory of a run (with config.yaml) is needed"),
-        (["a", "a"], "runs: got 'a'; seed 0 of this config is in a too, and each training is needed once"),
+        (["a", "a"], "runs: got 'a'; seed 0 of this method is in a too, and each training is needed once"),
         (["a", "--score", "return"], "score: got 'return'; did you mean returns?"),
         (["a", "open"], "runs: got 'open', which has not finished; a finished run is needed"),
         (["a", "other"], "score: none given; runs whose summaries share a number are needed"),
