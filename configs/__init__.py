@@ -33,7 +33,7 @@ class ConfigError(ValueError):
 
 
 class ContractError(TypeError):
-    """A result of a user's function that is none of those it may have: one line that names both."""
+    """A function of a user's returned what it should not: one line that names it, its result and what is needed."""
 
 
 def presets(command: str) -> list[str]:

@@ -138,7 +138,9 @@ PAGES: dict[str, tuple[str, str, dict[str, str]]] = {
             "Trained agents": "marl.load_agent marl.list_agents marl.Card marl.TrainedAgent marl.Adversary",
             "Shaping Bench": "marl.bench.Train marl.bench.Budget",
             "Trackers": "meta.Tracker meta.TrackedRun meta.MetricsRow meta.make_tracker",
-            "Configs": "configs.load configs.presets configs.from_file configs.to_text configs.ConfigError",
+            "Configs": """
+                configs.load configs.presets configs.from_file configs.to_text configs.ConfigError configs.ContractError
+            """,
             "Actors and learners": """
                 marl.distributed marl.distributed.train marl.distributed.System marl.distributed.make_env
             """,
