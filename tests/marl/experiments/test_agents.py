@@ -268,7 +268,7 @@ def test_runs_of_all_kinds_are_loaded_and_printed_in_one_line(within, tmp_path):
     assert any(
         (a != b).any() for a, b in zip(*map(jax.tree.leaves, (first.parameters, second.parameters)), strict=True)
     )
-    with pytest.raises(ValueError, match="number: got 2; one of 0 to 1 is needed"):
+    with pytest.raises(ValueError, match="number: got 2; one of 0, 1 is needed"):
         load_agent(tmp_path / "trained", number=2)
     config = AttackConfig(environment="CartPole-v1", message="linear")
     message = resolve(config).message
