@@ -111,7 +111,7 @@ def test_a_stopped_run_with_one_network_for_each_ends_with_the_files_of_an_unbro
         assert agent.learner(agent.parameters).seat == seat
         kernel = ours[f"seat_{seat}.params.Dense_0.kernel"][0]
         assert np.array_equal(agent.parameters.params["Dense_0"]["kernel"], kernel)
-    with pytest.raises(ValueError, match="number: got 2; one of 0 to 1 is needed"):
+    with pytest.raises(ValueError, match="number: got 2; one of 0, 1 is needed"):
         marl.load_agent(tmp_path / "run", number=2)
 
 
