@@ -33,7 +33,16 @@ class ConfigError(ValueError):
 
 
 class ContractError(TypeError):
-    """A function of a user's returned what it should not: one line that names it, its result and what is needed."""
+    """A function of a user's returned what it should not: one line that names it, its result and what is needed.
+
+    Example:
+      >>> import configs, jax, meta
+      >>> try:
+      ...     meta.evolve(lambda x, key: 3.0, lambda key: jax.numpy.ones(()), jax.random.key(0), num_trials=1)
+      ... except configs.ContractError as error:
+      ...     print(error)
+      trial: returned a float; meta.Outcome(fitness, metrics) is needed, such as Outcome(fitness, {})
+    """
 
 
 def presets(command: str) -> list[str]:

@@ -22,7 +22,8 @@ ADAPTERS = {  # to other libraries, each imported by its users alone
     "games.pettingzoo": ("parallel_env", "env", "batched_parallel_env"),
     "games.stable_baselines3": ("vec_env",),
 }
-CONFIGS = ("ConfigError", "from_file", "load", "presets", "to_text")  # the names of `configs` that users import
+# The names of `configs` that users import.
+CONFIGS = ("ConfigError", "ContractError", "from_file", "load", "presets", "to_text")
 
 
 def find(path: str) -> Any:

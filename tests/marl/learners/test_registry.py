@@ -99,7 +99,7 @@ def test_a_spec_names_the_settings_of_groups_beside_the_others(spec):
 
 @pytest.mark.parametrize("game", [EXACT, ROUNDS], ids=["formula", "sampled"])
 def test_every_default_may_be_given_as_a_setting(game):
-    for name in registry._registry(game).names():
+    for name in registry._registry(game, "").names():
         settings = registry.settings(name, game)
         if "network" in settings:  # settings of other networks
             networks = registry.NETWORKS
