@@ -321,8 +321,11 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["reacher_far"], "preset: got 'reacher_far'; did you mean reacher"),
-        (["ipd"], "preset: got 'ipd'; one of breakout"),
+        (
+            ["inverted_pendulum"],
+            "preset: got 'inverted_pendulum', a game; a preset is needed, as in cartpole --environment inverted",
+        ),
+        (["ipd"], "preset: got 'ipd'; one of breakout"),  # a game of two
         (["cartpole", "--environment", "ipd"], "environment: got 'ipd', of 2 players; a game of one is needed"),
         (["breakout", "--goal", "control"], "goal: got 'control' in Breakout-MinAtar, without goals; harm or help"),
         (["cartpole", "--victim", "mfos"], "victim: got 'mfos', which does not learn; a learner such as ppo"),

@@ -145,7 +145,6 @@ def test_an_error_in_the_code_of_a_game_shows_its_line(registered):
     registered(changed(step_env=step_env))
     with pytest.raises(TypeError, match="unsupported operand") as error:
         make_game("mine")
-    assert error.traceback[-1].name in ("step_env", "deferring_binary_op")
     assert any(one.name == "step_env" for one in error.traceback)
 
 

@@ -89,6 +89,11 @@ BAD = {
     "number for a game": (["number.yaml"], "environment: got 3; text is needed"),
     "text for a list": (["text.yaml"], "unseen: got 'random'"),
     "no date": (["date.yaml"], "date.yaml: not valid YAML"),
+    "game for a preset": (
+        ["rock_paper_scissors"],
+        "preset: got 'rock_paper_scissors', a game; a preset is needed, as in ipd_sampled --environment rock",
+    ),
+    "game of one for a preset": (["reacher"], "preset: got 'reacher'; one of chicken"),
     "unknown start": (["ipd", "--start=screend"], "start: got 'screend'; did you mean screened"),
     "start of the other kind": (["ipd", "--start=imitation"], "start: got 'imitation'; one of random, screened is"),
     "no candidates": (["ipd", "--start=screened(candidates=0)"], "start: screened: candidates: got 0; a whole number"),

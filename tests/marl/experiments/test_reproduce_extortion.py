@@ -122,3 +122,10 @@ def test_the_report_says_what_the_summaries_hold(tmp_path):
     assert "| 300 | 1 | -0.600 ± 0.000 | -0.600 | -0.650 ± 0.000 | 100.0% | 0.0% |" in over_time.tables[0]
     assert (tmp_path / "extortion.png").is_file()
     assert "From play alone 67% of the trials of kept policies are extortion" in from_play.answer
+    results["naive"]["runs"] = [described(-1.3, 0.0, None)] * 3
+    for name in results.keys() - {"naive", "discount-0.9"}:
+        for run in results[name]["runs"]:
+            run["shaper"] = {"mean": -0.5, "standard_error": 0.01}
+    kept, over_time, _ = extortion_report.sections(folder, studies, results, played, STUDY.game, 0)
+    assert "0% are zero-determinant extortion; they get" in kept.answer
+    assert "in 0 of 4 settings; its policy is extortion" in over_time.answer

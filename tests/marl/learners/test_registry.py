@@ -364,6 +364,7 @@ def test_white_box_learners_are_named_in_differentiable_games_too(name):
     made = make_learner(name, Differentiable(tandem), 1)
     assert made.seat == 1
     assert made.init(jax.random.key(0)).logits.shape == (1,)
+    assert registry.settings(name, Differentiable(tandem)) == registry.settings(name, EXACT)
 
 
 def test_a_registered_shaper_is_an_untrained_learner_too(a_name):

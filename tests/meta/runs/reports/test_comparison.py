@@ -55,6 +55,29 @@ def test_runs_that_differ_in_seeds_are_one_method(runs):
     assert choose_score(found) == "returns"
 
 
+def test_runs_that_differ_in_their_evaluation_are_one_method(tmp_path):
+    both = [{"seed": i, "shaper": "mfos", "unseen": ["tft"] * i, "evaluation_trials": 8 + i} for i in range(2)]
+    both.append({"seed": 0, "shaper": "shaper", "unseen": ["lola"], "evaluation_trials": 8, "alpha": 3})
+    paths = [make(tmp_path / str(i), one, {"seed": one["seed"], "returns": 1.0}) for i, one in enumerate(both)]
+    found = read_trainings(paths, ())
+    assert found.methods == ["mfos", "shaper"]  # and not by alpha
+    assert [len(group) for group in found.groups.values()] == [2, 1]
+
+
+def test_one_training_of_each_has_no_probability(tmp_path, capsys):
+    paths = [several(tmp_path / one, one, 0, [score]) for one, score in (("ppo", 1.0), ("a2c", 2.0))]
+    assert not compare(*paths, "--out", tmp_path / "out")
+    said = " ".join(capsys.readouterr().out.split())
+    assert "a2c has the highest interquartile mean of returns, 2" in said
+    assert "with probability" not in said
+
+
+def test_a_sweep_is_no_run(tmp_path, capsys):
+    (tmp_path / "sweep.yaml").touch()
+    assert compare(tmp_path) == 2
+    assert "a sweep; its runs, " in capsys.readouterr().err
+
+
 def test_scores_of_a_run_of_one_training_are_those_of_its_summary(tmp_path):
     summary = {"seed": 4, "shaper_return": {"mean": 0.5, "standard_error": 0.1}, "num_trials": 3, "wall_seconds": 2.0}
     path = make(tmp_path / "run", {"seed": 4, "shaper": "mfos"}, summary | {"zd": {"trials": {"mean": 0.25}}})
