@@ -71,10 +71,8 @@ def _check_names(game: Any, said: str, values: Any, names: Sequence[str]) -> Non
 
 def _check_state(game: Any, before: Any, after: Any) -> None:
     """A new game's state takes the place of the old one where that is done."""
-    said, structures = (
-        f"{type(game).__name__}.step_env returned a state",
-        list[Any](map(jax.tree.structure, (before, after))),
-    )
+    said = f"{type(game).__name__}.step_env returned a state"
+    structures: list[Any] = [jax.tree.structure(x) for x in (before, after)]
     if structures[0] != structures[1]:
         raise ContractError(f"{said} of another structure than that of reset; the same is needed")
     for (place, old), new in zip(jax.tree.leaves_with_path(before), jax.tree.leaves(after), strict=True):
