@@ -57,7 +57,8 @@ def widen(params: Any, fresh: Any) -> Any:
             raise ValueError(f"network: {name}: got {new.shape} for {old.shape}; a normalised layer cannot be widened")
         if old.ndim > 2:
             raise ValueError(f"network: {name}: got {new.shape} for {old.shape}; a convolution cannot be widened")
-        if old.ndim == 1 and (old.size, new.size) in parts:  # a number for each weight of a part, in one vector
+        own = isinstance(path[-1], jax.tree_util.DictKey)  # a bias or a scale of flax, which may be as long as a part
+        if old.ndim == 1 and not own and (old.size, new.size) in parts:  # a number for each weight of a part
             (_, small), (_, large) = map(ravel_pytree, parts[old.size, new.size])
             return ravel_pytree(widen(small(old), large(new)))[0]
         if old.ndim == 2:

@@ -28,12 +28,14 @@ class Network(NamedTuple):
       apply: (parameters, obs, carry) -> outputs, values, carry
       initial: (environments) -> carry at the beginning of an episode
       unroll: as `unroll`, faster than step after step
+      of_bytes: whether observations are 0 to 255, so that they may not be normalised before
     """
 
     init: Callable[[jax.Array], Any]
     apply: Callable[..., tuple[jax.Array, jax.Array, Any]]
     initial: Callable[[int], Any] = lambda environments: ()
     unroll: Callable[..., tuple[jax.Array, jax.Array, Any]] | None = None
+    of_bytes: bool = False
 
 
 @factory
@@ -226,7 +228,13 @@ def _network(module: Layers) -> Network:
         found: Any = module.apply({"params": params}, rows, carry, done)
         return jax.tree.map(lambda x: x.reshape(*done.shape, *x.shape[1:]), found)
 
-    return Network(init, apply, initial, over_time if module.memory else None)
+    return Network(init, apply, initial, over_time if module.memory else None, module.largest != 1)
+
+
+def check_normalized(network: Network, normalize_observations: bool) -> None:
+    """Raises ValueError for normalised observations before a network of bytes, which would divide them once more."""
+    if network.of_bytes and normalize_observations:
+        raise ValueError("normalize_observations: got True with nature, which divides bytes by 255; False is needed")
 
 
 def with_critic(network: Network, critic: Network, own: int | None = None) -> Network:
@@ -252,7 +260,10 @@ def with_critic(network: Network, critic: Network, own: int | None = None) -> Ne
         keys = jax.random.split(key)
         return network.init(keys[0]), critic.init(keys[1])
 
-    return Network(init, apply, lambda num_envs: (network.initial(num_envs), critic.initial(num_envs)), over_time)
+    of_bytes = network.of_bytes or critic.of_bytes
+    return Network(
+        init, apply, lambda num_envs: (network.initial(num_envs), critic.initial(num_envs)), over_time, of_bytes
+    )
 
 
 def central_critic(network: Network, critic: Network, own: int) -> Network:

@@ -20,8 +20,8 @@ class Statistics(NamedTuple):
 
 
 def first_statistics(shape: tuple[int, ...]) -> Statistics:
-    """Statistics before any observation."""
-    return Statistics(jnp.zeros(shape), jnp.zeros(shape), jnp.zeros(()))
+    """Statistics before any observation, by which observations stay as they are."""
+    return Statistics(jnp.zeros(shape), jnp.ones(shape), jnp.zeros(()))
 
 
 def add(statistics: Statistics, obs: jax.Array) -> Statistics:

@@ -59,6 +59,15 @@ def put(buffer: Any, number: jax.Array, new: Any) -> Any:
     return jax.tree.map(one, buffer, new)
 
 
+def count(number: jax.Array, new: int, size: int) -> jax.Array:
+    """The rows stored so far with `new` further ones, of a ring of `size`.
+
+    Before 32 bits overflow, a multiple of the size is taken off, so that the count stays above 2^30 less two sizes.
+    """
+    back = 2**30 // size * size
+    return jnp.where(number > 2**31 - 1 - new, number - back, number) + new
+
+
 def draw_prioritized(key: jax.Array, weights: jax.Array, count: int) -> tuple[jax.Array, jax.Array]:
     """Numbers drawn in proportion to weights, one out of each of as many equal parts of their sum.
 

@@ -80,7 +80,8 @@ def sparse(
     Each kernel begins with those of its weights that are largest. After `every` steps of the optimiser, in place of a
     step, a share of those that are there, the smallest, is dropped, and as many grow in the same kernel that are not
     there: where the gradient is largest ("rigl") or anywhere ("set"). A weight that grows begins at 0, and so do its
-    moments; one that grows as soon as it was dropped stays as it was. Biases are all there.
+    moments; one that grows as soon as it was dropped stays as it was. Biases are all there. A schedule of the optimiser
+    counts such steps too.
 
     `sparse(...)(optimizer)` is a `Descent`, which takes the gradient of all weights, those included that are not there.
 
@@ -169,6 +170,7 @@ def sparse(
                 stays.append(masks[-1] & there)
             flat = ravel_pytree(_of_kernels(_kept, jax.tree.map(jnp.ones_like, params), stays))[0]
             inner = jax.tree.map(lambda x: x * flat if jnp.shape(x) == flat.shape else x, state.inner)
+            inner = jax.tree.map(_later, inner, is_leaf=_is_schedule)
             params = _of_kernels(_masked, _of_kernels(_kept, params, stays), masks)
             return params, state._replace(inner=inner, masks=tuple(masks))
 
@@ -190,6 +192,15 @@ def sparse(
         return Descent(init, update_all, mask, every if changes else 0)
 
     return follow
+
+
+def _is_schedule(state: Any) -> bool:
+    return isinstance(state, optax.ScaleByScheduleState)
+
+
+def _later(state: Any) -> Any:
+    """The state of a schedule one step on; what has none as it is."""
+    return state._replace(count=state.count + 1) if _is_schedule(state) else state
 
 
 def averaged(steps: Descent, state: Any, params: Any, target: Any, tau: Scalar) -> Any:

@@ -233,7 +233,10 @@ def keep_state(key: jax.Array, state: LearnerState, trajectory: Trajectory, /) -
 
 
 def frozen(learner: Learner, state: LearnerState) -> Learner:
-    """The learner in a state that it keeps."""
+    """The learner in a state that it keeps.
+
+    Running statistics of observations are in the memory of a player, and move while it acts.
+    """
     return learner._replace(init=lambda key: state, update=keep_state, gradients=None, sync=None)
 
 

@@ -11,8 +11,10 @@ from marl.learners.registry import NETWORKS, SAMPLED
 
 def hidden_layers(spec: str) -> list[int]:
     """The units of each layer of a sampled learner with a network, which may say them itself."""
-    given = SAMPLED.read("learner", spec)[1]
-    network, inside = NETWORKS.read("learner: network", str(given.get("network", "feed_forward")))
+    name, given = SAMPLED.read("learner", spec)
+    if "network" not in given:
+        return list(given.get("hidden", SAMPLED.settings(name)["hidden"].default))
+    network, inside = NETWORKS.read("learner: network", str(given["network"]))
     return list(given.get("hidden", inside.get("hidden", NETWORKS.settings(network)["hidden"].default)))
 
 

@@ -16,9 +16,9 @@ from games.core.game import Scalar
 from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.advantages import of_action
 from marl.blocks.exploration import epsilon_greedy
-from marl.blocks.networks import Network, feed_forward
+from marl.blocks.networks import Network, check_normalized, feed_forward
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
-from marl.blocks.replay import Replay, Transitions, draw_prioritized, importance, put
+from marl.blocks.replay import Replay, Transitions, count, draw_prioritized, importance, put
 from marl.blocks.sparse import Sparsity, averaged, descent, scan_steps
 from marl.core.learner import Learner, Metrics, Trajectory
 
@@ -176,6 +176,7 @@ def dqn(
     network = network or feed_forward(seen.shape, actions.n, shared=True)
     if jax.tree.leaves(network.initial(1)):
         raise ValueError("network: got one with memory; the transitions of a buffer have no history")
+    check_normalized(network, normalize_observations)
     optimizer = descent(optax.chain(optax.clip_by_global_norm(max_gradient_norm), optax.adam(learning_rate)), sparsity)
 
     def init(key: jax.Array) -> DQNState:
@@ -289,7 +290,7 @@ def dqn(
         return state._replace(
             statistics=t.last_memory.statistics,
             buffer=put(state.buffer, state.steps, new),
-            steps=state.steps + t.reward.size,
+            steps=count(state.steps, t.reward.size, buffer_size),
             priority=priority,
         )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Container
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -87,7 +88,7 @@ def make_objective(spec: str) -> Objective | Timed:
       ValueError: for an unknown name or setting, or a value that does not fit, naming what is allowed; for a file that
         cannot be used.
     """
-    return OBJECTIVES.make("objective", spec) if not _is_path(spec) else _of_file("drift", spec)
+    return OBJECTIVES.make("objective", spec) if not _is_path(spec, OBJECTIVES) else _of_file("drift", spec)
 
 
 def make_value_loss(spec: str) -> ValueLoss:
@@ -96,7 +97,7 @@ def make_value_loss(spec: str) -> ValueLoss:
     Raises:
       ValueError: as `make_objective`.
     """
-    return VALUE_LOSSES.make("value_loss", spec) if not _is_path(spec) else _of_file("value_loss", spec)
+    return VALUE_LOSSES.make("value_loss", spec) if not _is_path(spec, VALUE_LOSSES) else _of_file("value_loss", spec)
 
 
 def _of_file(kind: Kind, path: str) -> Any:
@@ -114,12 +115,12 @@ def _shipped(kind: Kind, name: str) -> Any:
     return _of_file(kind, str(folder() / f"{kind}-{name}.safetensors"))
 
 
-def _is_path(spec: str) -> bool:
+def _is_path(spec: str, names: Container[str]) -> bool:
     return (
         spec.startswith(PREFIX)
         or "/" in spec
         or spec.endswith(".safetensors")
-        or (os.path.isdir(spec) and spec.partition("(")[0] == spec)
+        or (spec not in names and os.path.isdir(spec))
     )
 
 

@@ -22,7 +22,7 @@ from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.layers import Activation
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
 from marl.blocks.perceptron import perceptron
-from marl.blocks.replay import Buffer, put
+from marl.blocks.replay import Buffer, count, put
 from marl.blocks.sparse import Sparsity, averaged, descent, scan_steps
 from marl.core.learner import Learner, Metrics, Trajectory
 from meta.xla.backend import platform
@@ -355,8 +355,8 @@ def off_policy_learner(
         valid = jnp.ones_like(t.done) if t.valid is None else t.valid
         new = Memories(t.obs, action, t.reward, t.next_obs, t.done, t.truncated, valid)
         new = jax.tree.map(lambda x, old: x.reshape(number, *old.shape[1:]), new, state.buffer)
-        steps, networks = state.steps + number, state.networks
-        oldest = jnp.maximum(networks.oldest, steps - buffer_size)
+        steps, networks = count(state.steps, number, buffer_size), state.networks
+        oldest = jnp.maximum(networks.oldest - (state.steps + number - steps), steps - buffer_size)
         buffer = put(state.buffer, state.steps, new)
         return OffPolicyState(networks._replace(oldest=oldest), t.last_memory, buffer, steps)
 

@@ -16,7 +16,7 @@ from games.core.arguments import factory
 from games.core.game import Scalar
 from marl.blocks.layers import where_done
 from marl.blocks.networks import recurrent, unroll
-from marl.blocks.replay import put
+from marl.blocks.replay import count, put
 from marl.core.learner import Learner, Metrics, Trajectory
 
 
@@ -242,7 +242,7 @@ def store_play(state: PPIState, trajectory: Trajectory, parts: Sequence[int]) ->
     following = [jnp.argmax(x, 0) for x in split_parts(jnp.moveaxis(trajectory.next_obs, -1, 0), parts)]
     played = Episodes(trajectory.obs, trajectory.action, trajectory.reward, trajectory.done, jnp.stack(following, -1))
     new = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), played)
-    return put(state.buffer, state.stored, new), state.stored + envs
+    return put(state.buffer, state.stored, new), count(state.stored, envs, size)
 
 
 def rollout_values(

@@ -20,10 +20,10 @@ from marl.blocks.advantages import align, generalized_advantages, mean, standard
 from marl.blocks.distributions import distribution
 from marl.blocks.layers import where_done
 from marl.blocks.minibatches import minibatch_epochs
-from marl.blocks.networks import Network, feed_forward, unroll, with_critic
+from marl.blocks.networks import Network, check_normalized, feed_forward, unroll, with_critic
 from marl.blocks.normalization import Statistics, add, first_statistics, normalize
 from marl.blocks.objectives import Aligned, Objective, Timed, clipped_surrogate, policy_gradient
-from marl.blocks.sparse import Sparsity, descent
+from marl.blocks.sparse import SparseState, Sparsity, descent
 from marl.blocks.value_losses import ValueLoss, clipped_l2, l2
 from marl.core.learner import Learner, Metrics, Trajectory, co_players_rewards
 from meta.xla.backend import platform
@@ -189,6 +189,7 @@ def ppo(
     agent = game.agents[seat]
     obs_shape, actions = game.observation_space(agent).shape, distribution(game.action_space(agent))
     network = network or feed_forward(obs_shape, actions.num_outputs, num_scales=actions.num_scales)
+    check_normalized(network, normalize_observations)
     if alignment is not None:
         network = with_critic(network, network)
     objective = objective or clipped_surrogate()
@@ -332,6 +333,8 @@ def ppo(
 
 def _steps(state: optax.OptState) -> jax.Array:
     """The number of steps that an optimiser has taken."""
+    if isinstance(state, SparseState):
+        return state.steps
     counts = optax.tree_utils.tree_get_all_with_path(state, "count")
     return counts[0][1]
 

@@ -18,7 +18,7 @@ from marl.blocks.advantages import multi_step as multi_steps
 from marl.blocks.advantages import of_action, squash, unsquash
 from marl.blocks.layers import where_done
 from marl.blocks.networks import Network, recurrent, unroll
-from marl.blocks.replay import Priorities, Replay, draw_prioritized, importance, put
+from marl.blocks.replay import Priorities, Replay, count, draw_prioritized, importance, put
 from marl.blocks.sparse import Sparsity, averaged, descent, scan_steps
 from marl.core.learner import Learner, Metrics, Trajectory
 
@@ -82,7 +82,8 @@ def r2d2(
 
     the sum ending with the episode or the sequence, and the value that of the observation before a reset, so that a
     time limit is no end. A sequence is drawn in proportion to (0.9 max |error| + 0.1 mean |error|)^priority_exponent,
-    and first as the highest of all. Environment i of N keeps a share 0.4^(1 + 7 i / (N - 1)) of random actions.
+    and first as the highest of all, or as 1 while no error is known. Environment i of N keeps a share
+    0.4^(1 + 7 i / (N - 1)) of random actions.
 
     `learn` needs `num_envs`, and as many steps in an update as a sequence has.
 
@@ -244,11 +245,11 @@ def r2d2(
         valid = jnp.ones_like(t.done) if t.valid is None else t.valid
         steps = Sequences(t.obs, t.action, t.reward, t.done, t.truncated, t.next_obs, valid, ())
         new = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)._replace(carry=t.first_memory.carry)
-        highest = jnp.maximum(state.priority.max(), 1e-3)
+        highest = jnp.where(state.sequences < learning_starts, 1.0, state.priority.max())  # 1 before any is known
         return state._replace(
             buffer=put(state.buffer, state.sequences, new),
             priority=put(state.priority, state.sequences, jnp.broadcast_to(highest, (envs,))),
-            sequences=state.sequences + envs,
+            sequences=count(state.sequences, envs, buffer_size),
         )
 
     return Learner(

@@ -36,6 +36,17 @@ def test_a_wider_network_computes_the_same(shared):
         np.testing.assert_allclose(after, before, atol=1e-6)
 
 
+def test_a_bias_as_long_as_a_whole_layer_stays_in_its_order():
+    # The first layer has (3 + 1) 2 = 8 numbers and then (3 + 1) 4 = 16, as the bias of the second has.
+    small, large = (feed_forward((3,), 2, hidden=hidden, shared=True) for hidden in ((2, 8), (4, 16)))
+    params = small.init(SMALL)
+    params["Dense_1"]["bias"] = jnp.arange(8.0)
+    grown = widen(params, large.init(LARGE))
+    np.testing.assert_array_equal(grown["Dense_1"]["bias"][:8], jnp.arange(8.0))
+    obs = jax.random.normal(jax.random.key(1), (5, 3))
+    np.testing.assert_allclose(large.apply(grown, obs, ())[0], small.apply(params, obs, ())[0], atol=1e-6)
+
+
 @pytest.mark.system
 def test_a_wider_network_with_a_memory_computes_the_same_over_many_steps():
     sizes = ({"hidden": (8,), "memory": 6}, {"hidden": (12,), "memory": 16})

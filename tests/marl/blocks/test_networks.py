@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from marl.blocks.layers import Layers, orthogonal
-from marl.blocks.networks import convolutional, feed_forward, nature, recurrent, unroll, with_critic
+from marl.blocks.networks import check_normalized, convolutional, feed_forward, nature, recurrent, unroll, with_critic
 
 SHORT, LONG = 8, 512
 
@@ -170,3 +170,12 @@ def test_convolutions_by_patches_are_those_of_flax():
     jax.tree.map(np.testing.assert_array_equal, variables, ours)
     for one, other in zip(plain.apply(variables, images, ())[:2], by_patches.apply(ours, images, ())[:2], strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_network_of_bytes_takes_no_normalised_observations():
+    network, other = nature((36, 36, 1), 2), feed_forward((36, 36, 1), 2)
+    for one in (network, with_critic(network, other), with_critic(other, network)):
+        check_normalized(one, False)
+        with pytest.raises(ValueError, match="normalize_observations: got True with nature"):
+            check_normalized(one, True)
+    check_normalized(other, True)

@@ -8,6 +8,11 @@ from marl.blocks.normalization import add, first_statistics, normalize
 
 
 @pytest.mark.usefixtures("promoted")
+def test_observations_stay_as_they_are_before_there_are_statistics():
+    obs = jnp.float32([[0.03, -2.0, 10.0]])
+    np.testing.assert_allclose(normalize(first_statistics((3,)), obs), obs, rtol=1e-6)
+
+
 def test_running_statistics_are_those_of_two_passes():
     rng = np.random.default_rng(0)
     chunks = [rng.normal(5, 3, (n, 2, 3)) * [1, 10, 0] + [0, 100, 4] for n in (1, 7, 2, 30)]

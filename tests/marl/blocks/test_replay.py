@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from marl.blocks.replay import draw_prioritized, importance, put
+from marl.blocks.replay import count, draw_prioritized, importance, put
 
 
 def test_new_entries_replace_the_oldest():
@@ -15,6 +15,14 @@ def test_new_entries_replace_the_oldest():
         ring = put(ring, jnp.int32(2 * number), new)
     np.testing.assert_array_equal(ring["x"], [4, 4, 2, 2, 3, 3])
     np.testing.assert_array_equal(ring["y"][:, 0], [4, 4, 2, 2, 3, 3])
+
+
+def test_a_count_does_not_overflow_and_stays_at_its_place_in_the_ring():
+    most = 2**31 - 1
+    for number in (96, most - 32, most - 31, most):
+        after = int(count(jnp.int32(number), 32, 96))
+        assert after % 96 == (number + 32) % 96
+        assert after == number + 32 if number + 32 <= most else 2**30 - 96 < after <= most
 
 
 def test_draws_are_in_proportion_to_weights():

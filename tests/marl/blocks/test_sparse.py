@@ -151,6 +151,19 @@ def test_runs_side_by_side_change_as_one_alone():
         jax.tree.map(lambda x, y, i=i: np.testing.assert_array_equal(x[i], y), state.masks, own.masks)
 
 
+def test_a_schedule_counts_the_steps_that_move_weights():
+    rate = optax.linear_schedule(1e-3, 0.0, 20)
+    steps = sparse(density=0.5, every=2, until=20)(optax.adam(rate))
+    params, state = steps.init(jax.random.key(0), NETWORK.init(jax.random.key(1)))
+    gradient = jax.tree.map(jnp.ones_like, params)
+
+    def one(carry, _):
+        return steps.update(gradient, carry[1], carry[0]), None
+
+    (_, state), _ = jax.lax.scan(one, (params, state), length=20)
+    assert int(optax.tree_utils.tree_get(state, "ScaleByScheduleState").count) == 20
+
+
 def test_all_weights_are_there_where_that_is_said():
     params, gradient = (NETWORK.init(jax.random.key(i)) for i in range(2))
     plain = descent(optax.sgd(0.1))

@@ -109,6 +109,16 @@ def test_nothing_is_learned_before_there_is_enough(waiting):
     np.testing.assert_allclose(state.statistics.variance, seen.var(1), rtol=1e-3)
 
 
+def test_learning_goes_on_where_32_bits_end():
+    learner = dqn(CART_POLE, network=linear(), replay=ONE | {"gradient_steps": 1}, **UNCLIPPED)
+    state = learner.init(jax.random.key(0))._replace(steps=jnp.int32(2**31 - 2))
+    for seed in range(3):
+        before = state
+        state, _ = learner.update(jax.random.key(seed), state, transition(seed))
+        assert float(learner.policy(state).epsilon) == pytest.approx(0.05)
+        assert not np.array_equal(state.params, before.params)
+
+
 def test_a_share_epsilon_of_the_actions_is_random():
     network = linear(num_outputs=3, num_inputs=6)
     number = 20_000

@@ -39,6 +39,16 @@ def test_an_evolved_objective_is_named_by_its_file(kind, tmp_path):
         make_learner(f"ppo({other}={str(tmp_path)!r})", CART_POLE)
 
 
+def test_a_folder_of_its_name_does_not_hide_an_objective(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("dpo", "huber"):
+        (tmp_path / name).mkdir()
+    objective_registry.make_objective("dpo")
+    objective_registry.make_value_loss("huber")
+    with pytest.raises(ValueError, match="objective: file: got"):
+        objective_registry.make_objective("./dpo")
+
+
 def test_the_drift_of_the_library_is_one_of_mirror_learning_and_differs_from_ppo():
     drift = objective_registry.make_objective("classic")
     log_ratio, advantage = jnp.meshgrid(jnp.linspace(-1, 1, 21), jnp.linspace(-2, 2, 21))

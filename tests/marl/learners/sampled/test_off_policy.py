@@ -322,6 +322,12 @@ def test_old_steps_with_actions_far_from_the_actor_s_are_dropped():
             assert int(after.networks.oldest) == (expected if factor < 1 else oldest)
             assert int(after.steps) - int(begun.networks.oldest) == stored
             assert float(metrics["remembered"]) == float(after.steps - after.networks.oldest)
+        # What is stored is as much where the number of steps would overflow.
+        last = jnp.int32(2**31 - 100)
+        begun = state._replace(networks=state.networks._replace(oldest=last - 150, updates=jnp.int32(1)), steps=last)
+        after, metrics = update(1.01 * edge, begun)
+        assert float(metrics["remembered"]) == 350
+        assert 0 < int(after.steps) < int(last)
 
 
 @pytest.mark.parametrize("name", ["td3", "sac"])
