@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Container
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -115,7 +114,7 @@ def _shipped(kind: Kind, name: str) -> Any:
     return _of_file(kind, str(folder() / f"{kind}-{name}.safetensors"))
 
 
-def _is_path(spec: str, names: Container[str]) -> bool:
+def _is_path(spec: str, names: Registry[Any]) -> bool:
     return (
         spec.startswith(PREFIX)
         or "/" in spec
