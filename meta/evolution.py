@@ -374,7 +374,9 @@ def _tell(
     """(the next state, the report of a generation)."""
     finite, fitness = jnp.isfinite(outcomes.fitness), outcomes.fitness
     worst = jnp.min(jnp.where(finite, fitness, jnp.inf))
-    ranked = jnp.where(finite, fitness, jnp.nextafter(worst, -jnp.inf))  # those without a fitness come last
+    # Those without a fitness come last: below 0 too, next to which XLA takes the numbers for equal.
+    below = jnp.minimum(jnp.nextafter(worst, -jnp.inf), worst - jnp.finfo(fitness.dtype).tiny)
+    ranked = jnp.where(finite, fitness, below)
     tell_key = _keys_of(key, generation, 2 + num_trials)[1]
     state, _ = strategy.tell(tell_key, population, -ranked, state, params)  # evosax minimises
 

@@ -40,7 +40,8 @@ class Evolution(configs.Part):
 
     Attributes:
       strategy: Any distribution-based strategy of evosax, such as open_es, pgpe, snes, xnes, cma_es or sep_cma_es; with
-        shared_trials pair one of antithetic pairs, such as open_es or pgpe.
+        shared_trials pair one of antithetic pairs, such as open_es or pgpe. The mean of snes and xnes moves by Adam as
+        well, where their papers take the natural gradient itself; and evosax's xnes keeps its covariance diagonal.
       population_size: Candidates per generation; even for strategies with antithetic sampling.
       generations: How many generations to evolve.
       sigma: Standard deviation of the search distribution (its first one, where the strategy adapts it).

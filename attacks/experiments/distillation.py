@@ -42,7 +42,7 @@ class Distilled(NamedTuple):
     """A message function that was fitted to an expert."""
 
     parameters: Any  # of the message
-    expert_return: float  # of the expert's final policy
+    expert_return: float  # of the expert's final policy, by which it was chosen
     share: float  # of the variance of its actions that the message explains
 
 
@@ -57,7 +57,7 @@ def make_start(attack: Attack) -> FindStart:
         start, found = distil(attack, key)
         for name, one in found.items():
             share = f"the {name} explains {one.share:.0%} of its actions"
-            say(stages.console, f"the best has a return of {one.expert_return:.4g}; {share}")
+            say(stages.console, f"the best has a return of {one.expert_return:.4g}, by which it was chosen; {share}")
         return start, {
             n: {"expert_return": one.expert_return, "share_explained": one.share} for n, one in found.items()
         }

@@ -310,10 +310,13 @@ def conclusion(found: dict[str, Any]) -> str:
     defences = dict(found["defences"])
     if without := defences.pop("none", None):
         sentence = f"Without a defence it changes the return {effect(without)}"
-        sizes = {name: abs(or_nan(row["difference"]["mean"])) for name, row in defences.items()}
-        if finite := [name for name, size in sizes.items() if math.isfinite(size)]:
-            best = min(finite, key=sizes.__getitem__)
-            sentence += f", and {effect(defences[best])} with the best of {many(len(defences), 'defence')}, {best}"
+        # The best leaves the highest return under evolved messages: one that ruins the victim leaves no difference.
+        left = {name: sum(or_nan(row[x]["mean"]) for x in ("silent", "difference")) for name, row in defences.items()}
+        if finite := [name for name, number in left.items() if math.isfinite(number)]:
+            best = max(finite, key=left.__getitem__)
+            silent = rounded(defences[best]["silent"]["mean"], 1)
+            sentence += f", and {effect(defences[best])} from {silent} in silence with {best}, the defence of "
+            sentence += f"{len(defences)} with the highest return under evolved messages"
         sentences.append(f"{sentence}.")
     sentences += [f"In Gymnasium it changes the final return {effect(row)}." for row in found["host"].values()]
     return " ".join(sentences)

@@ -182,17 +182,28 @@ def _run(planned: Planned) -> int:
 
 
 def _task(planned: Planned, group: Sequence[Point]) -> Task:
-    sweep = planned.sweep
+    sweep, folders = planned.sweep, [planned.out / point.name for point in group]
+    trained = all(map(_is_trained, folders, group))
     return Task(
         out=os.path.abspath(planned.out),
         module=COMMANDS[sweep.command].module,
         first=tuple(sweep.first.split()) if planned.command.words > 1 else (sweep.first,),
         points=tuple((point.name, tuple(point.words)) for point in group),
-        together=len(group) > 1 and not all(_is_trained(planned.out / point.name, point) for point in group),
+        together=len(group) > 1 and not trained and _stopped_together(folders),
         imports=sweep.imports,
         folder=os.getcwd(),
         show=not planned.options.quiet and planned.options.on == "here",
     )
+
+
+def _stopped_together(folders: Sequence[Path]) -> bool:
+    """True if no run has more than one checkpoint behind the newest that all have, and so may be trained with them.
+
+    What a run did alone would be lost, because the runs go on from there.
+    """
+    kept = [{int(x.name) for x in folder.glob("checkpoints/*") if x.name.isdigit()} for folder in folders]
+    common = max(set.intersection(*kept), default=0)
+    return all(sum(generation > common for generation in own) <= 1 for own in kept)
 
 
 def _is_trained(path: Path, point: Point) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -297,8 +297,13 @@ class Discovery(Experiment[Trained, Found]):
             say(console, f"{fresh} in {name}: evolved beside tuned PPO")
             beside[name] = compare_seats(fresh_trainings(keys, trial, both)[0])
         summary |= {"beside_tuned": beside} if beside else {}
-        first_search = {name: {arm: one[0] for arm, one in of_arms.items()} for name, of_arms in trainings.items()}
-        return Found(summary, first_search)
+        if config.searches > 1:  # the means of each
+            summary["runs"] = [
+                {"seed": config.seed + i, **compare(_of_search(trainings, i), list(self.measured), trained.units)}
+                for i in range(config.searches)
+            ]
+        first = {name: {arm: one[0] for arm, one in of_arms.items()} for name, of_arms in trainings.items()}
+        return Found(summary, first)
 
     def draw(self, folder: Path, trained: Trained, found: Found) -> list[Path]:
         metrics = {"tuning": trained.tuning.metrics, "tuned": trained.tuned.metrics, "evolved": trained.search.metrics}
@@ -385,6 +390,11 @@ def _check(config: DiscoveryConfig, arenas: dict[str, Arena]) -> None:
 def _describe(metrics: dict[str, np.ndarray]) -> str:
     failed = int(np.sum(metrics["non_finite"]))
     return f"fitness {np.mean(metrics['fitness']):.3f}" + (f"  {failed} not finite" if failed else "")
+
+
+def _of_search(trainings: Mapping[str, Mapping[str, Sequence[Any]]], number: int) -> dict[str, dict[str, list[Any]]]:
+    """Trainings by place and objective, those of one search alone."""
+    return {name: {arm: [one[number]] for arm, one in of_arms.items()} for name, of_arms in trainings.items()}
 
 
 def _each(parameters: Any) -> list[Any]:

@@ -188,7 +188,7 @@ def _responses(folder: Path, found: Mapping[str, Found], parts: Mapping[str, Tra
         numbers, pool = one.numbers, name.partition(", ")[2]
         own, least, best = (numbers[key] for key in ("with policies", "always defects", "best response"))
         gain = (own - least).mean() / (best - least).mean()
-        error = float(standard_error((own - least) / (best - least).mean()))
+        error = float(standard_error(own - least - gain * (best - least)) / (best - least).mean())
         if pool in POLICIES:
             claims.append(Claim(f"{name}: part of the gain", float(gain), error, least=OF_GAIN))
             told.append(f"{100 * gain:.0f} % of the way for {name}")
@@ -211,7 +211,7 @@ def _payoffs_in_coins(folder: Path, found: Mapping[str, Found], parts: Mapping[s
     claims = []
     for name, one in found.items():
         numbers = one.numbers
-        best = np.maximum(*(numbers[key] for key in TAKERS))
+        best = max((numbers[key] for key in TAKERS), key=np.mean)
         if name.partition(", ")[2] in POLICIES:
             claims.append(_claim(f"{name}: payoff less that of taking all", numbers["with policies"] - best, least=0.0))
     keys = ("with policies", "late with policies", *TAKERS)

@@ -255,8 +255,8 @@ def _shapers_section(run: RunDirectory, tables: Tables, parts: Parts, results: d
             | {"naive": known.naive_return if known else naive, "bound": known and known.bound}
         )
     if longer := results.get("ipd-naive-longer"):
-        best = max(longer["runs"], key=lambda one: one["shaper_return"])
-        result, value = results["ipd-naive"], best["shaper_return"]
+        best = max(longer["runs"], key=lambda one: -math.inf if one["shaper_return"] is None else one["shaper_return"])
+        result, value = results["ipd-naive"], or_nan(best["shaper_return"])
         reference = f"the best of {LONGER_SEEDS} runs of {LONGER} times the generations"
         words = f"prisoners dilemma against naive, the default; reference: {reference}"
         claims.append(

@@ -153,9 +153,12 @@ def _answer(returns: Mapping[str, Mapping[str, dict[str, Any]]]) -> str:
     """The best learner of each game beside random play."""
     words = []
     for game, row in returns.items():
-        best = max((name for name in row if name != "random"), key=lambda name: row[name]["mean"])
+        finite = [name for name in row if name != "random" and row[name]["mean"] is not None]
+        if not finite:
+            continue
+        best = max(finite, key=lambda name: row[name]["mean"])
         words.append(f"in `{game}` {best} gets {with_error(row[best])}, random play {with_error(row['random'])}")
-    return "The highest collective returns: " + "; ".join(words) + "."
+    return "The highest collective returns: " + "; ".join(words) + "." if words else ""
 
 
 def _metric(found: Mapping[str, Any] | None) -> str:

@@ -202,17 +202,18 @@ class ExactShaping(Shaping):
     def conclusion(self, summary: dict[str, Any]) -> str:
         own, other = (rounded(summary[f"{side}_return"]) for side in ("shaper", "opponent"))
         moment = "trial" if self.pairs else "middle"
-        first, second = (summary["cooperation"][side][moment]["mean"] or 0.0 for side in ("shaper", "opponent"))
+        shares = (summary["cooperation"][side][moment]["mean"] for side in ("shaper", "opponent"))
+        first, second = ("an unknown share" if share is None else f"{share:.0%}" for share in shares)
         if self.pairs:
             return (
-                f"The row shaper {self.cooperates} in {first:.0%} of the rounds and gets {own} per round; the column "
-                f"shaper {self.cooperates} in {second:.0%} and gets {other}."
+                f"The row shaper {self.cooperates} in {first} of the rounds and gets {own} per round; the column "
+                f"shaper {self.cooperates} in {second} and gets {other}."
             )
         beside = f"a learner of the opponent's kind in its place: {rounded(summary['own_kind']['shaper']['mean'])}"
         bound = f"; white-box bound: {rounded(summary['bound']['bound'])}" if summary["bound"] else ""
         return (
             f"The opponent gets {other} per round, and in the middle of its learning it {self.cooperates} in "
-            f"{second:.0%} of the rounds. The shaper then {self.cooperates} in {first:.0%}, and gets {own} per round "
+            f"{second} of the rounds. The shaper then {self.cooperates} in {first}, and gets {own} per round "
             f"({beside}{bound})."
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -95,7 +96,7 @@ def _scatter(out: Path, rows: Sequence[Row], command: str, names: Sequence[str])
     axes.set_xscale("log" if _is_spread(x) else "linear")
     axes.set_yscale("log" if _is_spread(y) else "linear")
     draw_scale(figure, image, axes, rows[0].name)
-    return _save(figure, out, rows, command)
+    return _save(figure, out, rows, command, errors=False)
 
 
 def _rows(out: Path, rows: Sequence[Row], command: str) -> Path:
@@ -110,9 +111,11 @@ def _rows(out: Path, rows: Sequence[Row], command: str) -> Path:
     return _save(figure, out, rows, command)
 
 
-def _save(figure: object, out: Path, rows: Sequence[Row], command: str) -> Path:
+def _save(figure: object, out: Path, rows: Sequence[Row], command: str, *, errors: bool = True) -> Path:
     title = f"Results of {command} over {' and '.join(rows[0].point.values) or 'one point'}"
-    note = f"errors: one standard error over {rows[0].over}"
+    over = " or ".join(dict.fromkeys(row.over for row in rows))
+    drawn = errors and any(math.isfinite(row.error) for row in rows)
+    note = f"errors: one standard error over {over}" if drawn else f"without standard errors ({over})"
     return save_figure(figure, out / FIGURE, title, note)
 
 

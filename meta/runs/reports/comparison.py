@@ -34,7 +34,7 @@ from meta.runs.reports.aggregates import (
 from meta.runs.reports.trainings import TASKS, Compared, Training, choose_score, read_trainings
 from meta.statistics import standard_error
 
-COLUMNS = ("quantity", "game", "method", "against", "seed", "trainings", "value", "low", "high")
+COLUMNS = ("quantity", "game", "method", "against", "seed", "trainings", "value", "standard_error", "low", "high")
 ALL = "all games, scaled"
 POINTS = 200  # of a curve, each with a bootstrap of its own
 MOST_CHARTS = 24
@@ -306,18 +306,18 @@ def _csv(found: _Aggregates) -> str:
             writer.writerow(row | {"trainings": 1, "value": one.scores[found.score]})
     for (task, method), cell in found.cells.items():
         about = {"game": task, "method": method, "trainings": cell.trainings}
-        mean = Estimate(cell.mean, cell.mean - cell.error, cell.mean + cell.error)
-        writer.writerow(about | {"quantity": "mean", **_named(mean)})
-        writer.writerow(about | {"quantity": "interquartile_mean", **_named(cell.middle)})
+        mean = {"value": cell.mean, "standard_error": cell.error}
+        writer.writerow(about | {"quantity": "mean", **_known(mean)})
+        writer.writerow(about | {"quantity": "interquartile_mean", **_known(cell.middle._asdict())})
     for (method, other), estimate in found.better.items():
         number = sum(len(group) for (_, name), group in found.compared.groups.items() if name == method)
         about = {"quantity": "probability_of_improvement", "game": found.rows[-1] if len(found.rows) > 1 else ""}
-        writer.writerow(about | {"method": method, "against": other, "trainings": number, **_named(estimate)})
+        writer.writerow(about | {"method": method, "against": other, "trainings": number, **_known(estimate._asdict())})
     return text.getvalue()
 
 
-def _named(estimate: Estimate) -> dict[str, float | str]:
-    return {name: "" if math.isnan(x) else x for name, x in estimate._asdict().items()}
+def _known(numbers: dict[str, float]) -> dict[str, float | str]:
+    return {name: "" if math.isnan(x) else x for name, x in numbers.items()}
 
 
 def _number(value: float, digits: int = 4) -> str:

@@ -20,7 +20,7 @@ _OF_EVALUATION = ("unseen", "longer", "wider", "evaluation_trials", "sampled_eva
 UNLIKE = ("seed", "seeds", "searches", "checkpoint_seconds", *_OF_EVALUATION)
 NAMES = ("method", "shaper", "learner", "opponent", "victim", "message", "goal")  # that say best what a method is
 TASKS = ("game", "environment", "row_payoffs", "column_payoffs")  # fields that name a game
-_COUNTS = re.compile(r"(.*[._])?(seeds?|num_\w+|standard_error|\w+_standard_error|\w*seconds|\w+_per_second)")
+_COUNTS = re.compile(r"(.*[._])?(seeds?|searches|num_\w+|standard_error|\w+_standard_error|\w*seconds|\w+_per_second)")
 
 
 class Training(NamedTuple):
@@ -173,6 +173,9 @@ def _trainings(run: RunFiles) -> list[Training]:
         rows = list(zip(*several.values(), strict=False))
         return [of(i, row[0]["seed"], dict(zip(several, row, strict=True))) for i, row in enumerate(rows)]
     seed = summary.get("seed", run.config.get("seed", 0))
+    if int(summary.get("searches", 1)) > 1:
+        got = f"got {shown(str(run.path))}, without a result for each of its searches"
+        raise ValueError(f"runs: {got}; a run by the present version is needed")
     return [of(0, seed, summary)] if count == 1 else [of(0, seed, summary)._replace(metrics={})]
 
 
