@@ -360,6 +360,15 @@ def _ask(
     return population, trial_keys, state
 
 
+def failed_last(fitness: jax.Array) -> jax.Array:
+    """Fitness `[population]` in which what is not finite is below the lowest that is, by as little as ranks need."""
+    finite = jnp.isfinite(fitness)
+    worst = jnp.min(jnp.where(finite, fitness, jnp.inf))
+    # XLA takes the numbers next to 0 for 0, because they are denormal.
+    below = jnp.minimum(jnp.nextafter(worst, -jnp.inf), worst - jnp.finfo(fitness.dtype).tiny)
+    return jnp.where(finite, fitness, below)
+
+
 @promoting
 def _tell(
     strategy: Any,
@@ -373,10 +382,7 @@ def _tell(
 ) -> tuple[Any, dict[str, jax.Array]]:
     """(the next state, the report of a generation)."""
     finite, fitness = jnp.isfinite(outcomes.fitness), outcomes.fitness
-    worst = jnp.min(jnp.where(finite, fitness, jnp.inf))
-    # Those without a fitness come last: below 0 too, next to which XLA takes the numbers for equal.
-    below = jnp.minimum(jnp.nextafter(worst, -jnp.inf), worst - jnp.finfo(fitness.dtype).tiny)
-    ranked = jnp.where(finite, fitness, below)
+    ranked = failed_last(fitness)
     tell_key = _keys_of(key, generation, 2 + num_trials)[1]
     state, _ = strategy.tell(tell_key, population, -ranked, state, params)  # evosax minimises
 

@@ -189,14 +189,14 @@ def _task(planned: Planned, group: Sequence[Point]) -> Task:
         module=COMMANDS[sweep.command].module,
         first=tuple(sweep.first.split()) if planned.command.words > 1 else (sweep.first,),
         points=tuple((point.name, tuple(point.words)) for point in group),
-        together=len(group) > 1 and not trained and _stopped_together(folders),
+        together=len(group) > 1 and not trained and stopped_together(folders),
         imports=sweep.imports,
         folder=os.getcwd(),
         show=not planned.options.quiet and planned.options.on == "here",
     )
 
 
-def _stopped_together(folders: Sequence[Path]) -> bool:
+def stopped_together(folders: Sequence[Path]) -> bool:
     """True if no run has more than one checkpoint behind the newest that all have, and so may be trained with them.
 
     What a run did alone would be lost, because the runs go on from there.

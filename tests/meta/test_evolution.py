@@ -161,6 +161,14 @@ def test_fitness_is_shaped_as_in_the_settings(shaping):
     np.testing.assert_allclose(found, expected[shaping], rtol=1e-5)
 
 
+@pytest.mark.parametrize("worst", [0.0, -3.0, 1e-30, 2.0, -1e30])
+def test_a_failed_candidate_is_below_the_worst(worst):
+    found = jax.jit(evolution.failed_last)(jnp.array([worst, worst + 5, jnp.nan, worst + 1, -jnp.inf]))
+    assert jax.jit(lambda x: x[2] < x[0])(found)
+    np.testing.assert_array_equal(found[2], found[4])
+    np.testing.assert_allclose(found[2], worst, rtol=1e-6, atol=1e-37)
+
+
 def test_candidates_without_a_finite_fitness_come_last_and_are_counted():
     def fragile(parameters, key):
         outcome = trial(parameters, key)

@@ -308,8 +308,8 @@ def test_an_attack_whose_files_have_changed_is_not_examined(within, tmp_path, mo
 
 
 def test_the_conclusion_of_an_examination_counts_learners_that_are_harmed_beyond_random_messages():
-    def row(difference, random, beyond, error):
-        means = {"difference": difference, "random_difference": random}
+    def row(difference, random, beyond, error, silent=180.0):
+        means = {"silent": silent, "difference": difference, "random_difference": random}
         return {name: {"mean": x} for name, x in means.items()} | {
             "beyond_random": {"mean": beyond, "standard_error": error}
         }
@@ -321,13 +321,14 @@ def test_the_conclusion_of_an_examination_counts_learners_that_are_harmed_beyond
         "DQN": row(-89.0, -82.0, -7.0, 6.0),
         "ran away": row(*[None] * 4),
     }
-    defences = {"none": same, "noise": row(-119.0, -13.0, -106.0, 5.0), "dropout": row(4.0, -4.0, 9.0, 3.0)}
+    defences = {"none": same, "noise": row(-119.0, -13.0, -106.0, 5.0, 170.0), "ruin": row(0.0, 0.0, 0.0, 3.0, 9.0)}
     found = {"goal": "harm", "transfer": transfer_rows, "defences": defences, "host": {"as evolved on": a2c}}
     assert transfer.conclusion(found) == (
         "The attack changes the final return of the learner that it was evolved on by -130.0 (random messages: -8.0), "
         "and harms 1 of 3 other learners by 2 standard errors more than random messages do. Without a defence it "
-        "changes the return by -130.0 (random messages: -8.0), and by 4.0 (random messages: -4.0) with the best of 2 "
-        "defences, dropout. In Gymnasium it changes the final return by -189.0 (random messages: -157.0)."
+        "changes the return by -130.0 (random messages: -8.0), and by -119.0 (random messages: -13.0) from 170.0 in "
+        "silence with noise, the defence of 2 with the highest return under evolved messages. In Gymnasium it "
+        "changes the final return by -189.0 (random messages: -157.0)."
     )
 
 

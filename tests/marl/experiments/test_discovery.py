@@ -54,6 +54,8 @@ def test_a_run_leaves_a_summary_figures_and_a_learner_of_any_game(discover, with
     assert summary["difference_from_tuned"]["mean"] == pytest.approx(np.mean(each), abs=1e-6)
     assert summary["difference_from_tuned"]["standard_error"] == pytest.approx(abs(each[0] - each[1]) / 2, abs=1e-6)
     assert set(summary["transfer"]) == {f"{GAME}, 2 times as long"}
+    assert [one["seed"] for one in summary["runs"]] == [0, 1]
+    assert summary["evolved"]["mean"] == pytest.approx(np.mean([one["evolved"]["mean"] for one in summary["runs"]]))
     found = summary["environments"][GAME]
     difference = found["evolved"]["mean"] - found["tuned"]["mean"]
     assert found["difference_from_tuned"]["mean"] == pytest.approx(difference, abs=1e-4)

@@ -93,6 +93,17 @@ def test_claims_and_figures_by_hand(tmp_path):
     assert len(list(tmp_path.glob("in_context_*.png"))) == 3
 
 
+def test_the_error_of_a_ratio_is_0_where_all_trainings_have_the_same(tmp_path):
+    one = found(0.8, -0.85)
+    one.numbers["best response"] = np.array([-0.9, -0.8, -0.6])
+    one.numbers["with policies"] = -1 + 0.75 * (one.numbers["best response"] + 1)
+    results = {"ppi, mixed pool": one}
+    parts = {name: InContextConfig().parts()[name] for name in results}
+    (claim,) = in_context_report.sections(tmp_path, results, parts)[1].claims
+    assert claim.ours == pytest.approx(0.75)
+    assert claim.standard_error == pytest.approx(0, abs=1e-12)
+
+
 def test_claims_in_the_coin_game_by_hand(tmp_path):
     pools = {"mixed pool": (0.85, 0.31), "learners only": (0.7, 0.0), "memory-one only": (0.5, 0.2)}
     results = {f"ppi, {pool}": found(*numbers) for pool, numbers in pools.items()}

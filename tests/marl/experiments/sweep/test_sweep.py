@@ -114,6 +114,25 @@ def test_points_are_trained_alone_where_one_program_fails(tmp_path):
 
 
 @pytest.mark.system
+@pytest.mark.parametrize(
+    ("kept", "together"),
+    [
+        (([], [], []), True),
+        (([20], [20], []), True),  # a stop in the midst of the first save
+        (([390, 400, 410], [380, 390, 400]), True),
+        (([380, 390, 400], [250]), False),  # the first one was trained alone
+        (([380, 390, 400], []), False),
+    ],
+)
+def test_points_are_trained_together_only_if_none_loses_what_it_did_alone(tmp_path, kept, together):
+    folders = [tmp_path / str(number) for number in range(len(kept))]
+    for folder, generations in zip(folders, kept, strict=True):
+        (folder / "checkpoints").mkdir(parents=True)
+        for generation in generations:
+            (folder / "checkpoints" / f"{generation:08d}").touch()
+    assert sweep.stopped_together(folders) == together
+
+
 def test_a_stop_ends_the_running_process_and_says_how_to_go_on(tmp_path):
     out = tmp_path / "sweep"
     run = out / "seed=0"

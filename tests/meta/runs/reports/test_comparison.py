@@ -213,3 +213,14 @@ def test_what_cannot_be_compared_is_one_line(arguments, line, tmp_path, monkeypa
 )
 def test_a_method_is_named_by_the_field_that_tells_it_apart(values, labels):
     assert trainings._labels([{"sigma": value, "same": 1} for value in values], ["same", "sigma"], "alone") == labels
+
+
+def test_each_search_of_a_run_is_a_training(tmp_path):
+    config, results = {"seed": 0, "searches": 3}, {"evolved": {"mean": 2.0, "standard_error": 0.1}, "searches": 3}
+    each = [{"seed": i, "evolved": {"mean": float(i), "standard_error": 0.1}} for i in (1, 2, 3)]
+    path = make(tmp_path / "new", config, results | {"runs": each})
+    (group,) = read_trainings([path], ()).groups.values()
+    assert [(one.seed, one.scores) for one in group] == [(i, {"evolved": i}) for i in (1, 2, 3)]
+    old = make(tmp_path / "old", config, results)
+    with pytest.raises(ValueError, match="without a result for each of its searches"):
+        read_trainings([old], ())
