@@ -238,7 +238,8 @@ def _(game: InTheMatrix) -> ScriptedPolicies:
     def gather(kind: int) -> Policy:
         def act(key: jax.Array, state: Any, agent: jax.Array) -> jax.Array:
             lie, holds = state.resources[kind], boards.count(boards.union(state.held, 1)) > 0
-            others, cells = _others(game, state, agent, holds & (state.freeze == 0)), _beams(game, state, agent, 1)
+            others = _others(game, state, agent, holds & (state.freeze == 0))
+            cells = _beams(game, state, agent, game.beam_radius)
             sees = (cells[1] & (boards.at(others, cells[0]) > 0)).any((1, 2))
             meet = aim(grid.BEAM, sees, state.directions[agent], _go(key, game, state, agent, others))
             collect = _go(key, game, state, agent, lie, spared=boards.union(state.resources) & ~lie)

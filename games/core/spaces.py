@@ -135,8 +135,13 @@ class Box:
         """The same space for gymnasium and PettingZoo."""
         from gymnasium import spaces
 
-        low, high = (np.broadcast_to(bound, self.shape).astype(self.dtype) for bound in (self.low, self.high))
-        return spaces.Box(low, high, self.shape, np.dtype(self.dtype))
+        dtype, bounds = np.dtype(self.dtype), (self.low, self.high)
+        if np.issubdtype(dtype, np.integer):  # which have no infinity
+            least, most = np.iinfo(dtype).min, np.iinfo(dtype).max
+            within = np.vectorize(lambda x: int(min(max(x, least), most)), otypes=[dtype])
+            bounds = within(self.low), within(self.high)
+        low, high = (np.broadcast_to(bound, self.shape).astype(dtype) for bound in bounds)
+        return spaces.Box(low, high, self.shape, dtype)
 
 
 Space = Discrete | MultiDiscrete | Box

@@ -165,7 +165,7 @@ def discounted_payoffs(
     """
     _refuse_other_shapes(policy_1, policy_2, discount)
     start, transitions = _chain(policy_1, policy_2)
-    rewards = [game.row_payoffs, game.column_payoffs]
+    rewards, discount = [[_real(x) for x in row] for row in (game.row_payoffs, game.column_payoffs)], _real(discount)
     if not transitions:
         return _dot(start, rewards[0]), _dot(start, rewards[1])
     first, second = _returns(transitions, start, discount, rewards, _inverse(transitions, discount))
@@ -195,7 +195,13 @@ def state_visits(
     """
     _refuse_other_shapes(policy_1, policy_2, discount)
     start, transitions = _chain(policy_1, policy_2)
+    discount = _real(discount)
     return _visits(transitions, start, discount, _inverse(transitions, discount)) if transitions else start
+
+
+def _real(number: Scalar) -> Scalar:
+    """A number as a float: a whole one has no derivative."""
+    return number if jnp.issubdtype(jnp.result_type(number), jnp.floating) else 1.0 * number
 
 
 def _refuse_other_shapes(policy_1: jax.Array, policy_2: jax.Array, discount: Scalar) -> None:

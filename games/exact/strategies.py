@@ -92,14 +92,17 @@ def _random(game: InfinitelyRepeated, seat: int, *, probability: float = 0.5) ->
 
 
 def _gtft(game: InfinitelyRepeated, seat: int, *, generosity: float | None = None) -> Probabilities:
-    """Forgives a defection with probability min(1 - (T - R) / (R - S), (R - P) / (T - P)); Nowak and Sigmund (1992)."""
+    """Forgives a defection with probability min(1 - (T - R) / (R - S), (R - P) / (T - P)); Nowak and Sigmund (1992).
+
+    Where the former is below 0, because 2 R < T + S, the probability is 0.
+    """
     if generosity is None:
         r, s, t, p = game.payoffs.seen_by(seat)[0]
         if not t > r > p > s:
             raise ValueError(
                 f"generosity: {game.payoffs.name} is no prisoner's dilemma; gtft(generosity=...) is needed"
             )
-        generosity = min(1 - (t - r) / (r - s), (r - p) / (t - p))
+        generosity = max(0.0, min(1 - (t - r) / (r - s), (r - p) / (t - p)))
     checks.number("generosity", generosity, 0, 1)
     return _fixed(1.0, 1.0, generosity, 1.0, generosity)(game, seat)
 

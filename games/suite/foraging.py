@@ -44,8 +44,8 @@ class Foraging(Game):
     that an episode pays all players together 1 at most. A player that loads beside food and fails pays `penalty`.
 
     Levels of players are drawn from 1 to `max_player_level`, those of food from `min_food_level` to `max_food_level`,
-    but no more than all players' levels together. Food lies on different random cells that are not on the border, and
-    players start on other random cells. A game ends when all food is taken.
+    but no more than the four highest levels together. Food lies on different random cells that are not on the border,
+    and players start on other random cells. A game ends when all food is taken.
 
     All act at once: players move, then load. No player enters a cell with food, nor one on which another stood before
     the step, and a random one gets a cell that several want. A player beside several loads the food above it, or else
@@ -113,7 +113,8 @@ class Foraging(Game):
         positions, _ = self.grid.drop(start, start[:, 0], everyone, free, seed, self.num_food)
         words = boards.spread(seed, LEVEL_LABELS + jnp.arange(n + self.num_food))
         levels = 1 + draw_integer(words[:n], self.max_player_level)[0]
-        most = jnp.minimum(self.max_food_level, levels.sum())
+        # A piece has four sides, on which the four highest levels lift the most.
+        most = jnp.minimum(self.max_food_level, jnp.sort(levels)[-4:].sum())
         least = jnp.minimum(self.min_food_level, most)
         food_levels = least + draw_integer(words[n:], most - least + 1)[0]
         zero = jnp.zeros((), jnp.int32)

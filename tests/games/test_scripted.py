@@ -136,6 +136,9 @@ def test_gatherers_collect_one_kind_and_meet_with_it():
     assert choice(game, "defect", **begun) == BACK
     near = begun | {"positions": [(3, 3), (2, 3)], "held": state.held.at[:, 0, 0].set(1)}
     assert choice(game, "cooperate", **near) == BEAM
+    aside = near | {"positions": [(3, 3), (2, 4)]}  # where a beam three cells wide gets, and one of a single cell not
+    assert choice(game, "cooperate", **aside) == BEAM
+    assert choice(game.replace(beam_radius=0), "cooperate", **aside) != BEAM
 
 
 def test_foragers_lift_together_or_alone():

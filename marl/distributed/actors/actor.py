@@ -91,10 +91,11 @@ class Actor:
 
 def check_finite(step: EnvStep) -> None:
     """Raises ValueError for rewards or observations that are no finite numbers."""
-    for name, arrays in (("reward", step.reward), ("observation", step.obs)):
+    parts = (("a reward", step.reward), ("an observation", step.obs), ("an observation", step.last_obs))
+    for name, arrays in parts:
         for array in arrays.values():
             if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise ValueError(f"it gave a {name} that is no finite number")
+                raise ValueError(f"it gave {name} that is no finite number")
 
 
 def _trajectories(

@@ -37,7 +37,7 @@ class BatchedVectorEnv:
     def reset(self, seed: int, keys: np.ndarray) -> Arrays:
         del keys
         self._begins = np.zeros(self.num_envs, bool)
-        self._last = self._look(self._env.reset(seed=seed)[0])
+        self._last = self._look(np.array(self._env.reset(seed=seed)[0]))  # a copy, as of every step
         return {"agent_0": self._last}
 
     def send(self, actions: Arrays, keys: tuple[np.ndarray, np.ndarray]) -> None:

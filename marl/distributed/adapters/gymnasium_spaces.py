@@ -31,6 +31,8 @@ def observed(space: Any, seen: Sequence[int] = ()) -> tuple[Space, Callable[[np.
         hot = np.eye(count, dtype=np.float32)
         return spaces.Box(0.0, 1.0, (count,)), lambda obs: hot[obs - first]
     if not isinstance(space, theirs.Box):
+        if isinstance(space, theirs.Discrete):
+            raise ValueError(f"seen: got {list(seen)}; no entries of {space}, which is no vector, are needed")
         raise ValueError(f"observations: got {space}; a Box or Discrete is needed")
     shape = space.shape
     if seen:
@@ -58,7 +60,8 @@ def acted(space: Any) -> tuple[Space, Callable[[np.ndarray], np.ndarray]]:
         first, dtype = int(space.start), np.dtype(space.dtype)
         return spaces.Discrete(int(space.n)), lambda actions: np.asarray(actions, dtype) + dtype.type(first)
     if isinstance(space, theirs.MultiDiscrete) and space.nvec.ndim == 1:
-        return spaces.MultiDiscrete(tuple(map(int, space.nvec))), lambda actions: np.asarray(actions, space.dtype)
+        counts = tuple(map(int, space.nvec))
+        return spaces.MultiDiscrete(counts), lambda actions: np.asarray(actions, space.dtype) + space.start
     if isinstance(space, theirs.Box) and np.issubdtype(space.dtype, np.floating):
         low, high = space.low, space.high
 

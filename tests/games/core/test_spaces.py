@@ -22,6 +22,13 @@ def test_boxes_of_integers_are_drawn_between_their_bounds(low, high):
     assert drawn.std() == pytest.approx((most - least + 1) / 12**0.5, rel=0.05)
 
 
+@pytest.mark.parametrize("dtype", [jnp.int32, jnp.uint8])
+def test_a_box_of_integers_without_bounds_has_those_of_its_type(dtype):
+    space = Box(-np.inf, np.inf, (2,), dtype).to_gymnasium()
+    assert (space.low[0], space.high[0]) == (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    assert space.contains(np.zeros(2, dtype))
+
+
 def test_an_action_of_another_shape_is_refused():
     space = MultiDiscrete((2, 4))
     refuse_impossible("action", [1, 3], space)

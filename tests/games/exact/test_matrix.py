@@ -159,6 +159,18 @@ def test_a_discount_of_zero_is_the_game_played_once_by_single_logits():
     assert (float(own), float(other)) == pytest.approx((0.5, -0.5))
 
 
+def test_whole_payoffs_and_discounts_have_the_derivatives_of_floats():
+    policies = jax.random.normal(jax.random.key(0), (2, 5))
+    whole, real = symmetric("whole", ((3, 0), (5, 1))), symmetric("real", ((3.0, 0.0), (5.0, 1.0)))
+    for discount in (0, 0.5):
+        found, expected = (
+            jax.grad(lambda x, game=game, by=by: discounted_payoffs(game, x, policies[1], by)[0])(policies[0])
+            for game, by in ((whole, discount), (real, float(discount)))
+        )
+        np.testing.assert_array_equal(found, expected)
+    jax.grad(lambda x: state_visits(x, policies[1], 0)[0])(policies[0])
+
+
 def test_games_of_lists_are_those_of_tuples():
     made = symmetric("mine", [[1.0, 2.0], [3.0, 4.0]])
     assert made == symmetric("mine", ((1.0, 2.0), (3.0, 4.0)))

@@ -83,6 +83,13 @@ def test_a_reset_draws_places_and_levels():
     assert (np.diff(cells, axis=1) > 0).all()  # all different
 
 
+def test_four_players_can_lift_every_piece():
+    game = Foraging(num_agents=6, max_player_level=3, min_food_level=20, max_food_level=20)
+    _, states = jax.vmap(game.reset)(jax.random.split(KEY, 50))
+    four = np.sort(states.levels, 1)[:, -4:].sum(1)
+    np.testing.assert_array_equal(states.food_levels, np.broadcast_to(four[:, None], states.food_levels.shape))
+
+
 def test_the_view_is_about_the_player():
     state = begin([(0, 0), (1, 1), (4, 4)], [1, 2, 1], [(2, 1), (3, 3)], [3, 2])
     seen = np.asarray(GAME.get_obs(state)["agent_0"])

@@ -6,11 +6,13 @@ import pytest
 
 from games import make
 from marl import make_learner
+from marl.distributed.actors.actor import check_finite
 from marl.distributed.adapters.maker import EnvMaker, make_env
 from marl.distributed.dispatcher import Broken
 from marl.distributed.learner_group import LearnerGroup
 from marl.distributed.runtime import train
 from marl.distributed.system import System
+from marl.distributed.vector_env import EnvStep
 from meta import RunDirectory
 from tests.marl.distributed.vector_envs import Faulty
 
@@ -40,6 +42,14 @@ def test_an_actor_whose_environment_fails_restarts(tmp_path, what, where, monkey
     words = "RuntimeError: the pole broke" if what == "raise" else "a reward that is no finite number"
     assert len(said) == 2
     assert all(words in one and one.startswith("actor 0: ") for one in said)
+
+
+def test_a_last_observation_that_is_not_finite_is_a_failure():
+    one, none = {"agent_0": np.zeros((1, 2))}, np.zeros(1, bool)
+    step = EnvStep(one, one, {"agent_0": np.zeros(1)}, ~none, none)
+    check_finite(step)
+    with pytest.raises(ValueError, match="an observation that is no finite number"):
+        check_finite(step._replace(last_obs={"agent_0": np.full((1, 2), np.nan)}))
 
 
 class Enough(Exception):

@@ -178,11 +178,28 @@ def test_entries_that_are_seen_and_images_that_are_turned():
     np.testing.assert_array_equal(look(np.array([2, 4])), [[1, 0, 0], [0, 0, 1]])
     _, act = acted(gymnasium.spaces.Box(-1.0, 2.0, (2,)))
     np.testing.assert_allclose(act(np.array([[-5.0, 5.0]])), [[-1, 2]])
+    _, act = acted(gymnasium.spaces.MultiDiscrete([3, 2], start=[5, 1]))
+    np.testing.assert_array_equal(act(np.array([[0, 0], [2, 1]])), [[5, 1], [7, 2]])
+    with pytest.raises(ValueError, match=r"^seen: got \[0\]; no entries of Discrete\(4\)"):
+        observed(gymnasium.spaces.Discrete(4), (0,))
     for space in (gymnasium.spaces.Dict({}), gymnasium.spaces.Text(3)):
         with pytest.raises(ValueError, match="is needed"):
             observed(space)
         with pytest.raises(ValueError, match="is needed"):
             acted(space)
+
+
+def test_the_first_observation_is_a_copy():
+    class InPlace(SyncVectorEnv):
+        def __init__(self):
+            super().__init__([lambda: gymnasium.make("CartPole-v1")], copy=False)
+
+    host = BatchedVectorEnv(InPlace())
+    first = host.reset(0, NO_KEYS)["agent_0"]
+    kept = first.copy()
+    host.send({"agent_0": np.zeros(1, int)}, (NO_KEYS, NO_KEYS))
+    assert not np.array_equal(host.receive().obs["agent_0"], kept)
+    np.testing.assert_array_equal(first, kept)
 
 
 def test_ataris_own_preprocessing():

@@ -37,6 +37,8 @@ def test_a_name_is_its_textbook_vector(spec):
 def test_generous_tit_for_tat_forgives_a_third_with_the_conventional_payoffs():
     game = InfinitelyRepeated(symmetric("conventional", ((3.0, 0.0), (5.0, 1.0))))
     assert probabilities("gtft", game)[2] == pytest.approx(1 / 3)
+    alternation = InfinitelyRepeated(symmetric("alternation pays", ((3.0, 0.0), (7.0, 1.0))))
+    assert probabilities("gtft", alternation)[2] == pytest.approx(0, abs=1e-6)  # 1 - 4 / 3 is below it
 
 
 def test_famous_pairs_get_their_known_payoffs():
