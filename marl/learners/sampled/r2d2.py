@@ -82,8 +82,8 @@ def r2d2(
 
     the sum ending with the episode or the sequence, and the value that of the observation before a reset, so that a
     time limit is no end. A sequence is drawn in proportion to (0.9 max |error| + 0.1 mean |error|)^priority_exponent,
-    and first as the highest of all, or as 1 while no error is known. Environment i of N keeps a share
-    0.4^(1 + 7 i / (N - 1)) of random actions.
+    and first as the highest of all; before learning starts as 0.001, so that most of those sequences, of random play,
+    are never drawn. Environment i of N keeps a share 0.4^(1 + 7 i / (N - 1)) of random actions.
 
     `learn` needs `num_envs`, and as many steps in an update as a sequence has.
 
@@ -106,7 +106,7 @@ def r2d2(
         gradient_steps: in each update.
       tau: by which the target moves to Q with each gradient step; 1 takes Q itself.
       priorities: a dict of settings, each with a default:
-        priority_exponent: 0 draws evenly.
+        priority_exponent: 0 draws evenly all but those of before learning.
         importance_exponent: how far a gradient step makes up for that.
       rescale: whether the network puts out h of values, and not values.
       max_gradient_norm: of the gradient of all parameters together.
@@ -245,7 +245,7 @@ def r2d2(
         valid = jnp.ones_like(t.done) if t.valid is None else t.valid
         steps = Sequences(t.obs, t.action, t.reward, t.done, t.truncated, t.next_obs, valid, ())
         new = jax.tree.map(lambda x: jnp.swapaxes(x, 0, 1), steps)._replace(carry=t.first_memory.carry)
-        highest = jnp.where(state.sequences < learning_starts, 1.0, state.priority.max())  # 1 before any is known
+        highest = jnp.maximum(state.priority.max(), 1e-3)
         return state._replace(
             buffer=put(state.buffer, state.sequences, new),
             priority=put(state.priority, state.sequences, jnp.broadcast_to(highest, (envs,))),
