@@ -310,7 +310,7 @@ def conclusion(found: dict[str, Any]) -> str:
     defences = dict(found["defences"])
     if without := defences.pop("none", None):
         sentence = f"Without a defence it changes the return {effect(without)}"
-        # The best leaves the highest return under evolved messages: one that ruins the victim leaves no difference.
+        # Not the one with the least difference, because one that ruins the victim leaves none.
         left = {name: sum(or_nan(row[x]["mean"]) for x in ("silent", "difference")) for name, row in defences.items()}
         if finite := [name for name, number in left.items() if math.isfinite(number)]:
             best = max(finite, key=left.__getitem__)

@@ -21,8 +21,8 @@ def widen(params: Any, fresh: Any) -> Any:
         widen(history.states[0], larger.init(key))
 
     Adam's moments of old weights stay, with their count, and those of new weights are 0, as they are at first: those
-    too that lie in one vector for all weights, as `optax.flatten` keeps them. Running
-    statistics of observations take new inputs for inputs that were 0 so far.
+    too that lie in one vector for all weights, as `optax.flatten` keeps them. Running statistics of observations take
+    new inputs for inputs with a mean of 0 and a variance of 1 so far.
 
     Args:
       params: of the smaller network: any pytree of flax's layers, recurrent ones too; or the state of a learner.

@@ -116,6 +116,11 @@ def test_claims_in_the_coin_game_by_hand(tmp_path):
     # At least 0.8 of the mixed pool and at most 0.6 of the others; payoffs less that of the better of two takers.
     assert [passes(claim) for claim in cooperation.claims] == [True, False, True]
     assert [(round(claim.ours, 2), passes(claim)) for claim in responses.claims] == [(0.03, True), (-0.08, False)]
+    # The better of the two is the one with the higher mean, and not another one in each training.
+    takers = {"takes all": np.array([0.2, 0.4, 0.3]), "leaves the other's": np.array([0.4, 0.2, 0.25])}
+    results["ppi, mixed pool"].numbers.update(takers)
+    _, responses = in_context_report.sections(tmp_path, results, parts)
+    assert responses.claims[0].ours == pytest.approx(0.31 - 0.3)
     assert len(list(tmp_path.glob("in_context_*.png"))) == 3
 
 

@@ -11,7 +11,7 @@ import pytest
 from configs.specs import REQUIRED
 from games import Box, Differentiable, Discrete, Game, InfinitelyRepeated, chicken, make, prisoners_dilemma, tandem
 from marl import Learner, learn, make_learner, make_shaper, naive, register_learner
-from marl.blocks.networks import convolutional, feed_forward, recurrent
+from marl.blocks.networks import convolutional, feed_forward, nature, recurrent
 from marl.core.fingerprint import fingerprint
 from marl.core.learn import learning
 from marl.learners import registry
@@ -365,6 +365,14 @@ def test_white_box_learners_are_named_in_differentiable_games_too(name):
     assert made.seat == 1
     assert made.init(jax.random.key(0)).logits.shape == (1,)
     assert registry.settings(name, Differentiable(tandem)) == registry.settings(name, EXACT)
+
+
+@pytest.mark.parametrize("make_one", [ppo, dqn])
+def test_a_network_of_bytes_is_refused_behind_normalised_observations(make_one):
+    images = nature((36, 36, 1), 2, filters=[2], hidden=[4])
+    make_one(CART_POLE, network=images)
+    with pytest.raises(ValueError, match="normalize_observations: got True with nature"):
+        make_one(CART_POLE, network=images, normalize_observations=True)
 
 
 def test_a_registered_shaper_is_an_untrained_learner_too(a_name):

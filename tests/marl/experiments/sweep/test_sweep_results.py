@@ -57,6 +57,21 @@ def test_a_number_and_names_are_a_curve_for_each_name(drawn):
     assert points_in(drawn(*rows)) == [[[1, 0], [2, 1]], [[1, 2], [2, 3]]]
 
 
+@pytest.mark.parametrize(
+    ("rows", "note"),
+    [
+        ([row(1.0, rate=1), row(2.0, rate=2)], "errors: one standard error over 4 trainings"),
+        ([row(1.0, math.nan, rate=1), row(2.0, math.nan, rate=2)], "without standard errors (4 trainings)"),
+        ([row(1.0, rate=1, size=1), row(2.0, rate=2, size=3)], "without standard errors (4 trainings)"),  # only colours
+    ],
+)
+def test_a_note_tells_of_errors_where_they_are_drawn(rows, note, tmp_path, monkeypatch):
+    notes = []
+    monkeypatch.setattr(figure, "save_figure", lambda picture, path, title, note: notes.append(note))
+    figure.draw(tmp_path, rows, "train CartPole-v1")
+    assert notes == [note]
+
+
 def test_two_numbers_are_a_map(drawn):
     rows = [row(10 * x + y, x=x, y=y) for x in (1, 2, 3) for y in (5, 4)]
     axes = drawn(*rows)
