@@ -134,8 +134,13 @@ def test_a_report_has_the_summaries_and_repeats_nothing(game, within, tmp_path):
     assert "The shares of cooperation between learners of different trainings" in done.stdout
     data = json.loads((tmp_path / "run" / "report.json").read_text())
     assert set(data["measured"]) == {"ppi, mixed pool", "ppi, learners only"}
-    summary = json.loads((tmp_path / "run" / "trainings" / "ppi-mixed-pool" / "summary.json").read_text())
-    assert 0 <= summary["cooperation"]["together"]["mean"] <= 1
+    part = tmp_path / "run" / "trainings" / "ppi-mixed-pool"
+    summary = json.loads((part / "summary.json").read_text())
+    last = json.loads((part / "metrics.jsonl").read_text().splitlines()[-1])  # `[seeds, players, apart and together]`
+    for name in ("cooperation", "payoff"):  # a learner that takes no coin has no share, and the mean is None then
+        mean = np.array(last[name], float)[..., 1].mean()
+        assert summary[name]["together"]["mean"] == (None if np.isnan(mean) else pytest.approx(mean, abs=1e-6))
+    assert np.isfinite(summary["payoff"]["together"]["mean"])
 
 
 @pytest.mark.system
