@@ -225,12 +225,13 @@ def _(game: CoinGame) -> ScriptedPolicies:
 
     def cooperate(key: jax.Array, state: Any, agent: jax.Array) -> jax.Array:
         coins = jnp.stack(state.coins)
-        return go(key, state, agent, [coins[agent]], coins[1 - agent])
+        own, other = coins[agent], coins[1 - agent]
+        return go(key, state, agent, [own], jnp.where(other == own, -1, other))
 
     def defect(key: jax.Array, state: Any, agent: jax.Array) -> jax.Array:
         return go(key, state, agent, list(state.coins), -1)
 
-    return ScriptedPolicies(cooperate, defect, "take one's own coins alone, or any coin")
+    return ScriptedPolicies(cooperate, defect, "take no coin that lies apart from one's own, or any coin")
 
 
 @scripted_policies.register

@@ -93,6 +93,8 @@ def test_cooperators_leave_the_coins_of_others():
     policies = games.scripted_policies(torus)
     assert int(policies.defect(KEY, made, 0)) == 0  # right, onto the coin
     assert int(policies.cooperate(KEY, made, 0)) != 0
+    below = made.replace(coins=(jnp.int32(1), jnp.int32(1)))  # both on one cell, where two that spared it would wait
+    assert int(policies.cooperate(KEY, below, 0)) == 0
 
 
 def test_eaters_of_mushrooms_choose_by_kind():

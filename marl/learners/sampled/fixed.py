@@ -34,7 +34,7 @@ def always_cooperate(game: Game, seat: int = 0) -> Learner:
     """Cooperates in every step: action 0 of a repeated game; in the coin game it takes its own coins alone.
 
     There it walks the shortest way to its own coin that leads over none of the other's, and avoids those where its own
-    lies nowhere, or below one of them. Between ways of one length it draws.
+    lies nowhere. Two coins on one cell it takes together. Between ways of one length it draws.
 
     Args:
       game: what is played.
@@ -77,7 +77,7 @@ def _collector(game: CoinGame, seat: int, *, spares: bool) -> Learner:
     def act(key: jax.Array, parameters: tuple[()], memory: tuple[()], obs: jax.Array) -> tuple[jax.Array, tuple, tuple]:
         planes = obs > 0.5
         here, mine, theirs = (planes[..., channel] for channel in (own, 2 + own, 3 - own))
-        shut = theirs & spares
+        shut = theirs & ~mine & spares  # two that spared a cell with both coins would wait for each other for ever
 
         def closer(_: int, steps: jax.Array) -> jax.Array:
             beside = [jnp.roll(steps, by, axis) for by in (1, -1) for axis in (-1, -2)]
