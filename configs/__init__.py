@@ -26,6 +26,7 @@ Config = TypeVar("Config")
 MOST = 2**31 - 1  # what is counted on a device is counted in 32 bits
 LARGEST = 3.4028234663852886e38  # finite in single precision
 LONGEST = 200  # characters of a value that are shown
+LISTED = 40  # names of a list that are shown
 
 
 class ConfigError(ValueError):
@@ -248,9 +249,12 @@ def check_seed(seed: int, bits: int = 32, *, seeds: int | None = None) -> None:
 
 
 def one_of(got: str, names: Sequence[str], otherwise: str = "") -> str:
-    """'one of a, b, c is needed', or `otherwise`; the nearest names where some are near."""
+    """'one of a, b, c is needed', or `otherwise`; the nearest names where some are near, and `LISTED` at most."""
     near = difflib.get_close_matches(got[:LONGEST], names, 3)
-    return f"did you mean {' or '.join(near)}?" if near else otherwise or f"one of {', '.join(names)} is needed"
+    if near or otherwise:
+        return f"did you mean {' or '.join(near)}?" if near else otherwise
+    more = f", ... ({len(names)} names)" if len(names) > LISTED else ""
+    return f"one of {', '.join(names[:LISTED])}{more} is needed"
 
 
 def shown(value: Any) -> str:

@@ -198,8 +198,10 @@ def make(name: str, **params: Any) -> Game:
 
 def check_own(name: str, params: dict[str, Any], game: Any) -> None:
     """Raises ContractError for a game of a user's that does not do what it should, once for the same parameters."""
-    if isinstance(game, Game) and type(game).__module__.startswith("games."):
-        return
+    while isinstance(game, Game) and type(game).__module__.startswith("games."):
+        if not isinstance(inner := getattr(game, "game", None), Game):
+            return
+        game = inner  # what a wrapper of ours has inside
     if (called := (name, repr(params))) not in _FITTING:
         check_contract(game)
         _FITTING.add(called)
@@ -298,6 +300,11 @@ def register(
 def presets(game: str | None = None) -> list[str]:
     """The names of games of ours in other sizes; of one game, or of all."""
     return [name for name, entry in _PRESETS.items() if game in (None, entry.preset_of)]
+
+
+def exists(name: str) -> bool:
+    """True for a name that `make` takes: of a game, of a wrapper, or of an environment of MuJoCo Playground."""
+    return name.endswith(SUFFIX) or name in _WRAPPERS or name in names()
 
 
 def is_ours(name: str) -> bool:

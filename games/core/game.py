@@ -100,11 +100,11 @@ class Game:
         A learner that needs the last observation of the old one calls `step_env` and `auto_reset`, as `learn` does.
         An action may have axes of length 1 more than its space: JaxMARL's own scripts hand over `[1]` for `[]`.
         """
+        refuse_other_agents(self, actions)
+        actions = {a: shaped(f"actions: {a}", action, self.action_space(a)) for a, action in actions.items()}
         _look_at(self, actions)
         key, reset_key = random_bits.split(key)
-        actions = {
-            a: jnp.asarray(shaped(f"actions: {a}", action, self.action_space(a))) for a, action in actions.items()
-        }
+        actions = {a: jnp.asarray(action) for a, action in actions.items()}
         observations, state, rewards, dones, infos = self.step_env(key, state, actions)
         observations, state = self.auto_reset(reset_key, observations, state, dones, reset_state)
         return observations, state, rewards, dones, infos

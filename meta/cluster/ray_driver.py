@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
+from configs.specs import first_line
 from meta.cluster.scheduler import Failed, NoWorkers, Scheduler
 from meta.cluster.worker import versions
 from meta.xla.devices import cores
@@ -69,7 +70,7 @@ def _define() -> Any:
             try:
                 return self._evaluations.evaluate(generation, chunk)
             except Exception as error:  # such as memory that does not suffice
-                raise Failed(one_line(error)) from None
+                raise Failed(first_line(error) or type(error).__name__) from None
 
     # By themselves they come back, and what they had in hand is the scheduler's business.
     return ray.remote(max_restarts=-1, max_task_retries=0)(Actor)  # type: ignore[call-overload]
@@ -124,11 +125,6 @@ class _Cluster:
         return found
 
 
-def one_line(error: BaseException) -> str:
-    """The first line of an error's message."""
-    return str(error).strip().split("\n")[0] or type(error).__name__
-
-
 def wrong(outcomes: list[Any]) -> bool:
     """True if the fitness of a candidate, which comes first, is not finite."""
     import numpy as np
@@ -157,7 +153,7 @@ def main(descriptor: int) -> None:
         try:
             cluster = _Cluster(plan)
         except Exception as error:  # of a dozen kinds
-            words = one_line(error)
+            words = first_line(error) or type(error).__name__
             if plan.address and "RAY_AUTH_MODE" not in os.environ:
                 words += "; if it asks for a token, RAY_AUTH_MODE=token is needed"
             send("refused", words)

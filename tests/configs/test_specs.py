@@ -6,6 +6,7 @@ from typing import Any, Literal, TypedDict
 
 import pytest
 
+from configs import one_of
 from configs.specs import Range, Registry, change
 
 
@@ -135,3 +136,10 @@ def test_a_refusal_of_the_factory_is_one_line():
 
 def test_a_spec_with_other_settings():
     assert change("cake(layers=2, vegan=True)", layers=3, icing="x") == "cake(layers=3, vegan=True, icing='x')"
+
+
+def test_of_many_names_the_nearest_or_the_first_are_shown():
+    names = [f"a{number}" for number in range(100)]
+    assert one_of("a99", names).startswith("did you mean a99")
+    assert one_of("xyz", names) == f"one of {', '.join(names[:40])}, ... (100 names) is needed"
+    assert one_of("xyz", names[:40]) == f"one of {', '.join(names[:40])} is needed"

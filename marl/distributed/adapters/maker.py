@@ -32,8 +32,8 @@ def make_env(
 ) -> EnvMaker:
     """A factory of environments, by their name: `CartPole-v1`, `ALE/Pong-v5`, `pistonball_v6`, `coin_game`.
 
-    Gymnasium is searched first, then PettingZoo, then our own games, which may have parameters in brackets. A library
-    in front chooses: `games(CartPole-v1)`, `envpool(CartPole-v1)`, `gymnasium(CartPole-v1)`.
+    Gymnasium is searched first, then our own games, which may have parameters in brackets, and then PettingZoo. A
+    library in front chooses: `games(CartPole-v1)`, `envpool(CartPole-v1)`, `gymnasium(CartPole-v1)`.
 
     Args:
       name: the environment's.
@@ -64,9 +64,9 @@ def make_env(
 
     if name in gymnasium.registry:
         return EnvMaker("gymnasium", name, *given)
-    from games.registry import names
+    from games.registry import exists, names
 
-    if kind.strip() in names():
+    if exists(kind.strip()):
         return EnvMaker("games", name, *given)
     zoo = pettingzoo_names()
     if name in zoo:

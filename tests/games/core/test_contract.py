@@ -166,3 +166,10 @@ def test_a_game_that_does_not_fit_is_refused_in_one_line(fault, registered):
     assert "\n" not in str(error.value)
     with pytest.raises(ValueError, match="environment: "):
         make_game("mine")
+
+
+def test_a_game_inside_a_wrapper_is_looked_at():
+    assert games.make("common_reward", game=Fine()).num_agents == 2
+    faulty, words = FAULTS["reward"]
+    with pytest.raises((TypeError, ValueError), match=words):
+        games.make("common_reward", game=faulty())

@@ -245,7 +245,14 @@ def test_actions_of_other_agents_or_shapes_are_refused():
     game = games.make("reacher")
     _, state = game.reset(KEYS[0])
     by_list = game.step(KEYS[1], state, {"agent_0": [0.1, 0.2]})[2]
-    assert by_list == game.step(KEYS[1], state, {"agent_0": np.array([0.1, 0.2])})[2]
+    for same in (np.array([0.1, 0.2]), np.array([[0.1, 0.2]])):
+        assert by_list == game.step(KEYS[1], state, {"agent_0": same})[2]
+    several = games.make("trust_and_split")  # of MultiDiscrete actions
+    begun = several.reset(KEYS[0])[1]
+    paid = [several.step(KEYS[1], begun, dict.fromkeys(several.agents, act))[2] for act in ([1, 3], [[1, 3]])]
+    assert paid[0] == paid[1]
+    with pytest.raises(ValueError, match=r"actions: agent_0: got \[\[?1, 99\]\]?; whole numbers"):
+        several.step(KEYS[1], begun, dict.fromkeys(several.agents, [[1, 99]]))
     with pytest.raises(ValueError, match=r"actions: agent_0: got shape \(3,\); .* of shape \(2,\) is needed"):
         game.step(KEYS[1], state, {"agent_0": np.zeros(3)})
     for step in (game.step, game.step_env):

@@ -121,6 +121,8 @@ def test_the_library_of_an_environment_is_found_by_its_name():
     assert make_env("CartPole-v1").kind == "gymnasium"
     assert make_env("games(CartPole-v1)").kind == "games"
     assert make_env("coin_game(grid_size=5)").kind == "games"
+    for name in ("inequity_aversion(game='cleanup')", "CartpoleBalance-playground"):
+        assert make_env(name).kind == "games"
     assert make_env("pistonball_v6").kind == "pettingzoo"
     assert make_env("ALE/Pong-v5").kind == "ale"
     assert make_env("gymnasium(LunarLander-v3)").name == "LunarLander-v3"
