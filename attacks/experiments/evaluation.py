@@ -14,12 +14,8 @@ from attacks.messages import SPEAKER, Message
 from attacks.random_play import observations_of_play
 from attacks.victim_training import Defence, MakeVictim, TrainingSchedule, undefended
 from games import Game
-from meta.batched_trials import with_nan, without_nan
-from meta.loop import compile_program
+from meta.batched_trials import TrialsProgram, compile_trials, run_trials, with_nan, without_nan
 from meta.statistics import mean_and_error
-from meta.xla.backend import local_devices, platform
-from meta.xla.devices import spread
-from meta.xla.memory import check_memory, largest_that_fits
 
 
 class VictimTrainings(NamedTuple):
@@ -60,42 +56,24 @@ def make_trainings(
       `(key, parameters) -> VictimTrainings`. The same key gives the same victims under every message. The parameters of
       the message are the same for all victims, or None for those of `message.init` with a key of each victim's own.
     """
-    devices, programs = len(local_devices()), dict[Any, tuple[Any, int]]()
-    share = -(-num_trials // devices)
+    programs: dict[str, TrialsProgram] = {}
 
-    def one(key: jax.Array, parameters: Any) -> tuple[jax.Array, ...]:
-        training = defence(key, message.talk(game, parameters, size), make_victim, schedule)
+    def one(key: jax.Array, given: tuple[jax.Array, Any]) -> tuple[jax.Array, ...]:
+        draws, parameters = given
+        drawn = message.init(jax.random.fold_in(key, SPEAKER))
+        own = jax.tree.map(lambda x, y: jnp.where(draws, x, y), drawn, parameters)
+        training = defence(key, message.talk(game, own, size), make_victim, schedule)
         last, curve = without_nan((training.last_update, training.curve))
         return training.final_return, training.explored_return, training.muted_return, last, curve
 
-    def program_for(key: jax.Array, parameters: Any) -> tuple[Any, int]:
-        """(a program, and how many victims it trains) of shapes of one victim's key and parameters."""
-
-        def compiled(width: int) -> tuple[Any, int]:
-            chunk = devices * width
-            shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct((chunk, *x.shape), x.dtype), (key, parameters))
-            program = compile_program(spread(one, chunk), *shapes)
-            if platform() != "cpu":
-                check_memory(program)
-            return program, chunk
-
-        shapes = str((key, parameters))
-        if shapes not in programs:
-            programs[shapes] = largest_that_fits(compiled, min(at_once, share) if platform() == "cpu" else share)
-        return programs[shapes]
-
     def run(key: jax.Array, parameters: Any) -> VictimTrainings:
-        of_one = message.init if parameters is None else lambda key: jax.tree.map(jnp.asarray, parameters)
-        program, chunk = program_for(*jax.eval_shape(lambda key: (key, of_one(key)), key))
-        keys = jax.random.split(key, num_trials)
-        keys = keys[np.arange(-(-num_trials // chunk) * chunk) % num_trials]  # some of the last chunk train twice
-        if parameters is None:
-            each = jax.vmap(lambda key: message.init(jax.random.fold_in(key, SPEAKER)))(keys)
-        else:
-            each = jax.tree.map(lambda x: jnp.broadcast_to(x, (len(keys), *x.shape)), parameters)
-        groups = jax.tree.map(lambda x: x.reshape(-1, chunk, *x.shape[1:]), (keys, each))
-        parts = [program(*jax.tree.map(lambda x, i=i: x[i], groups)) for i in range(len(keys) // chunk)]
-        *returns, last, curve = (np.concatenate(x)[:num_trials] for x in zip(*parts, strict=True))
+        draws = np.bool_(parameters is None)
+        if draws:  # each victim draws its own; of these the shapes alone count
+            parameters = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), jax.eval_shape(message.init, key))
+        given = draws, jax.tree.map(jnp.asarray, parameters)
+        if (shapes := str(jax.eval_shape(lambda: given))) not in programs:
+            programs[shapes] = compile_trials(one, given, num_trials, at_once)
+        *returns, last, curve = run_trials(programs[shapes], jax.random.split(key, num_trials), given)
         return VictimTrainings(*returns, *with_nan((last, curve)))
 
     return run
