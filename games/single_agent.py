@@ -18,6 +18,7 @@ from games.core import checks
 from games.core.game import Game
 from games.core.modes import in_any_mode
 from games.core.rollout import random_actions
+from games.exact.infinite import InfinitelyRepeated
 from games.exact.strategies import STRATEGIES, MemoryOne, strategy
 
 # A player of another seat, in JAX. One of
@@ -92,7 +93,11 @@ class Seat:
         actions = random_actions(random_key, self.game, state) | {self.agent: action}
         for i, (agent, opponent) in enumerate(self.opponents):
             if opponent is not None:
-                chosen, new = _act(opponent, keys[i], states[i], observations[agent])
+                seen = observations[agent]
+                if getattr(opponent, "sees_all", False):  # what the others see, from the next seat on, is behind
+                    first, agents = self.game.agents.index(agent), self.game.agents
+                    seen = jnp.concatenate([observations[a] for a in (*agents[first:], *agents[:first])], -1)
+                chosen, new = _act(opponent, keys[i], states[i], seen)
                 states = [*states[:i], new, *states[i + 1 :]]
                 actions[agent] = jnp.asarray(chosen, self.game.action_space(agent).dtype)
         observations, state, *rest = self.game.step_env(key, state, actions)
@@ -126,7 +131,10 @@ def _by_name(spec: str, game: Game, seat: int) -> Opponent:
     if re.match(NAME, spec) and spec.partition("(")[0] not in STRATEGIES:
         names = one_of(spec, STRATEGIES.names())
         raise ValueError(f"opponents: got {shown(spec)}; {names}; a learner of marl is made by make_learner")
-    return MemoryOne(strategy(spec, game, seat, field="opponents"))
+    probabilities = strategy(spec, game, seat, field="opponents")
+    if isinstance(game, InfinitelyRepeated):  # whose actions are no rounds, but the logits of a strategy
+        raise ValueError(f"opponents: got {shown(spec)}; make_learner({spec!r}, game, {seat}) of marl is needed here")
+    return MemoryOne(probabilities)
 
 
 def _is_learner(opponent: Opponent) -> bool:

@@ -99,7 +99,11 @@ class Bench(NamedTuple):
         if not self.method.spends:
             return 0
         if self.method.trials:
-            return self.method.trials(self.config.size, part.opponent, len(part.tasks)) * self.config.seeds
+            found = self.method.trials(self.config.size, part.opponent, len(part.tasks)) * self.config.seeds
+            if not self.method.trains_once:
+                return found
+            # The first part trains for all, with the trials of every opponent, whether it is played or not.
+            return found * len(self.track.parts) if part == self.parts[0] else 0
         each = (self.track.budget(self.config.size, part.opponent, task).training_trials for task in part.tasks)
         return sum(each) * self.config.seeds
 

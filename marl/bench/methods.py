@@ -313,7 +313,7 @@ def _agent(spec: str) -> Method:
     if not isinstance(agent.config, ExactShapingConfig):
         raise ValueError(f"method: got {spec!r}, trained in a sampled game; one of an exact game is needed")
     wanted = game_metadata(agent.config.make_game())
-    known = [name for name, game in tasks().items() if game_metadata(InfinitelyRepeated(game)) == wanted]
+    known = [name for name, game in all_games().items() if game_metadata(InfinitelyRepeated(game)) == wanted]
     if not known:
         raise ValueError(f"method: got {spec!r}, trained in a game that the bench does not have")
 

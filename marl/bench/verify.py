@@ -46,7 +46,8 @@ class Checked(NamedTuple):
 def prepare(config: VerifyConfig) -> Checked:
     """Chooses a tenth of the tasks: in the exact track against one opponent, because those are one program.
 
-    Opponents of the exact track that sample are left out, because they take most of the time.
+    Opponents of the exact track that sample are left out, because they take most of the time, and so are tasks that the
+    method does not play.
 
     Raises:
       ValueError: for what is no result, or without its method.
@@ -55,12 +56,13 @@ def prepare(config: VerifyConfig) -> Checked:
         raise ValueError("result: got none; the file of a result is needed")
     result = load_result(config.result, "result")
     track, generator = track_of(result["track"]), np.random.default_rng(config.seed)
-    there = [
-        part
-        for part in track.parts
-        if part.opponent not in SAMPLING
-        and all(whole(result, track, task, part.opponent, finite=False) for task in part.tasks)
-    ]
+    there = list[Part]()
+    for part in track.parts:
+        complete = all(whole(result, track, task, part.opponent, finite=False) for task in part.tasks)
+        if part.opponent not in SAMPLING and complete:
+            # Tasks that the method does not play have no number, neither in the result nor when they are played again.
+            played = (task for task in part.tasks if _has_number(result["tasks"][task][part.opponent]["payoffs"]))
+            there += [part._replace(tasks=tasks) for tasks in [tuple(played)] if tasks]
     if not there:
         raise ValueError(f"result: got {config.result!r}, without a whole task that can be played again")
     number, parts = -(-sum(len(part.tasks) for part in track.parts) // SHARE), list[Part]()
@@ -72,6 +74,10 @@ def prepare(config: VerifyConfig) -> Checked:
         if number == 0:
             break
     return Checked(result, track.make_method(result["method"]), parts)
+
+
+def _has_number(payoffs: dict[str, Any]) -> bool:
+    return any(np.isfinite(np.array(one, float)).any() for one in payoffs.values())
 
 
 def verify(checked: Checked, out: None, console: Console) -> None:

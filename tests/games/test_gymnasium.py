@@ -115,6 +115,25 @@ def test_a_learner_is_an_opponent():
     assert rewards == [[x] * 3 for x in (-1, 0, -3, -1, 0, -2)]
 
 
+def test_a_learner_that_sees_all_is_an_opponent():
+    """MAPPO's observations have those of the others behind, which its critic reads; its policy plays as alone."""
+    game = games.make("coin_game")
+    learner = marl.make_learner("mappo(hidden=[4])", game, seat=1)
+    state = learner.init(jax.random.key(0))
+    face = env("coin_game", opponents=learner._replace(init=lambda key: state))
+    face.reset(seed=0)
+    assert np.isfinite([face.step(0)[1] for _ in range(8)]).all()
+
+
+def test_a_named_strategy_in_the_infinitely_repeated_game_is_a_learner_there():
+    game = games.InfinitelyRepeated(games.matrix_games["prisoners_dilemma"])
+    with pytest.raises(ValueError, match=r"opponents: got 'tft'; make_learner\('tft', game, 1\) of marl is needed"):
+        env(game, opponents="tft")
+    face = env(game, opponents=marl.make_learner("tft", game, 1))
+    face.reset(seed=0)
+    assert face.step(np.full(5, -20, np.float32))[1] == pytest.approx(0.96 * -2, abs=1e-4)  # 0 first, then -2
+
+
 def test_every_game_of_ours_is_registered(headless):
     """Gymnasium's own check then also makes the environment with every mode of pictures."""
     assert {f"marl-shaping/{name}-v0" for name in registry.ours()} <= {*gym.registry}

@@ -56,6 +56,8 @@ def split_agents(text: str, kinds: Sequence[str] = ALL) -> list[str]:
     if not specs or text.count("(") != text.count(")"):
         raise ValueError(f"agents: got {text!r}; names with commas between them, or all, are needed")
     for spec in specs:
+        if re.fullmatch(r"[\d.]+", spec):
+            raise ValueError(f"agents: got {spec}; five probabilities are memory_one(probabilities=[1, 1, 0, 1, 0])")
         if specs.count(spec) > 1:
             raise ValueError(f"agents: got {spec} twice; each name once is needed")
     return specs

@@ -130,9 +130,10 @@ class Discovery(Experiment[Trained, Found]):
         self.beside = {arena.name: fresh_trial(arena, spec, first, second) for arena in pairs}
         # PPO as it is, for units and for the duration of the whole run: this share of a training.
         most = MEASURED_STEPS // (PLAIN_SEEDS * config.num_envs * config.steps_per_update)
-        updates = min(config.num_updates, max(most, 1)) if len(seen) == 1 else config.num_updates
-        self.measured_share = updates / config.num_updates
-        self.measured = {arena.name: fresh_trial(arena._replace(num_updates=updates), spec, plain) for arena in seen}
+        updates = min(config.num_updates, max(most, 1))
+        self.measured_share = updates / config.num_updates if len(seen) == 1 else 1.0  # units are of whole trainings
+        timed = [seen[0]._replace(num_updates=updates)] if len(seen) == 1 else seen
+        self.measured = {arena.name: fresh_trial(arena, spec, plain) for arena in timed}
         self.are_several = {arena.name: arena.game.num_agents > 1 for arena in seen}
 
     def print_header(self, console: Console) -> None:

@@ -52,9 +52,10 @@ class SavedRun(RunFiles):
         widths = {values.shape[1] for values in metrics.values() if values.ndim > 1}
         known = self.config.get("seeds", int("marl.distributed" in self.command))  # which has one
         alike = widths.pop() if len(widths) == 1 else 1  # of a run whose config counts its trainings otherwise
-        seeds = int(known) if known == 1 or known in {alike, *widths} else alike
+        seats = 2 if "opponent" in self.config and "self_play" in str(self.config["opponent"]) else 1  # of each seed
+        seeds = int(known) if known == 1 or known in {alike, *widths} or alike == seats * known else alike
         for name, values in metrics.items():
-            of_seeds = seeds > 1 and values.shape[1:2] == (seeds,)
+            of_seeds = seeds > 1 and values.shape[1:2] in {(seeds,), (seats * seeds,)}
             rows = values.reshape(self.num_rows * seeds, -1) if of_seeds else values.reshape(self.num_rows, -1)
             rows = rows if of_seeds else np.repeat(rows, seeds, 0)
             names = [name] if rows.shape[1] == 1 else [f"{name}_{i}" for i in range(rows.shape[1])]

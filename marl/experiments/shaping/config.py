@@ -288,6 +288,9 @@ class ExactShapingConfig(ShapingConfig, GameConfig):
 
         found = super().without_effect
         if self.meta_learner == "ppo":
+            if self.meta_ppo.advantages == "coala":
+                of_critic = ("meta_ppo.discount", "meta_ppo.value_coefficient")
+                found |= dict.fromkeys(of_critic, "with meta_ppo.advantages coala")
             return found | {"hidden_units": "with meta_learner ppo"}
         name, given = read("shaper", self.shaper, "mfos")
         has_units = name not in SHAPERS or ("hidden_units" in SHAPERS.settings(name) and "hidden_units" not in given)

@@ -298,9 +298,12 @@ class Shaping(Experiment[Evolved, Results]):
 
     def draw(self, folder: Path, trained: Evolved, found: Results) -> list[Path]:
         config, over = self.config, "trainings" if self.config.seeds > 1 else "fresh trials"
-        candidates = config.meta_ppo.batch_size if config.meta_learner == "ppo" else config.evolution.population_size
+        many_of = (config.meta_ppo.batch_size, "trial", "iteration")
+        if config.meta_learner != "ppo":
+            many_of = (config.evolution.population_size, "candidate", "generation")
+        number, one, time = many_of
         return [
-            figures.draw_training(folder, trained.metrics, self.sides, candidates, self.payoff),
+            figures.draw_training(folder, trained.metrics, self.sides, many(number, one), time, self.payoff),
             figures.draw_trial(folder, found.groups, config.opponent, self.sides, self.payoff, self.time),
             *figures.draw_opponents(folder, found.pooled, over, self.payoff),
         ]

@@ -54,7 +54,12 @@ STYLES = ((SHAPER, "-"), (OPPONENT, "--"))  # of the shaper and of the opponent
 
 
 def draw_training(
-    folder: Path, metrics: dict[str, np.ndarray], sides: tuple[str, str], candidates: int, payoff: str = PAYOFF
+    folder: Path,
+    metrics: dict[str, np.ndarray],
+    sides: tuple[str, str],
+    over: str,
+    time: str = "generation",
+    payoff: str = PAYOFF,
 ) -> Path:
     """Draws how the training went.
 
@@ -62,19 +67,20 @@ def draw_training(
       folder: where to.
       metrics: of every generation, `[G]` or `[G, K]`.
       sides: what the shaper and its opponent are called.
-      candidates: of a generation.
+      over: what the means of a generation are over, such as '1,024 candidates'.
+      time: the name of the axis of time.
       payoff: name of the axis of payoffs.
 
     Returns:
       The file.
     """
-    figure, axes = new_axes("generation", payoff)
-    note = f"mean of {candidates:,} candidates; {DEVIATION} between them"
+    figure, axes = new_axes(time, payoff)
+    note = f"mean of {over}; {DEVIATION} between them"
     for side, name, (color, style) in zip(sides, ("shaper", "opponent"), STYLES, strict=True):
         values, deviation = (np.asarray(metrics[f"{name}_return{end}"], float) for end in ("", "_deviation"))
         x = np.arange(1, len(values) + 1)
         if values.ndim == 2:
-            note = f"{values.shape[1]} trainings, means of {candidates:,} candidates; {DEVIATION} between trainings"
+            note = f"{values.shape[1]} trainings, means of {over}; {DEVIATION} between trainings"
             draw_mean(axes, x, values.T, color, side, style)
         else:
             draw_line(axes, x, values, deviation, color, side, style)

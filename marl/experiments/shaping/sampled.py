@@ -94,7 +94,7 @@ class SampledShaping(Shaping):
             seen = bytes_of(jax.eval_shape(game.observation_space(game.agents[0]).sample, jax.random.key(0)))
             check_bytes("start", config.starting, config.seeds * steps * config.num_envs * number * seen)
         name, given = SAMPLED.read("shaper", config.shaper)
-        averages = given.get("averaging", "averaging" in SAMPLED.settings(name))
+        averages = given.get("averaging", "averaging" in SAMPLED.settings(name)) or name == "counts"
         if config.meta_learner == "ppo" and config.meta_ppo.advantages == "coala" and averages:
             raise ValueError(
                 f"meta_ppo.advantages: got coala with shaper {config.shaper}, in which an environment hears of the "

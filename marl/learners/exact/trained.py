@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from games import InfinitelyRepeated
+from games import InfinitelyRepeated, MatrixGame
 from marl.trained import folder
 from meta.runs.array_files import Arrays, digest, load_arrays
 
@@ -49,5 +49,8 @@ def load_trained(method: str, game: InfinitelyRepeated, file: str = "") -> tuple
         raise ValueError(f"file: got {file!r}; one that python -m marl.{method} wrote is needed")
     if metadata.get("game") != game_metadata(game):
         what = f"got {file!r}, of a game" if file else f"none comes with the library for {game.payoffs.name}"
+        turned = MatrixGame.of(game.payoffs.name, *game.payoffs.seen_by(1))
+        if metadata.get("game") == game_metadata(InfinitelyRepeated(turned, game.discount)):
+            raise ValueError(f"file: {what} as its column sees it, where rows and columns have changed places")
         raise ValueError(f"file: {what} with other payoffs or another discount; {train_one}")
     return arrays, metadata

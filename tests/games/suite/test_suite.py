@@ -252,7 +252,7 @@ def test_actions_of_other_agents_or_shapes_are_refused():
     paid = [several.step(KEYS[1], begun, dict.fromkeys(several.agents, act))[2] for act in ([1, 3], [[1, 3]])]
     assert paid[0] == paid[1]
     with pytest.raises(ValueError, match=r"actions: agent_0: got \[\[?1, 99\]\]?; whole numbers"):
-        several.step(KEYS[1], begun, dict.fromkeys(several.agents, [[1, 99]]))
+        several.step(KEYS[1], begun, {agent: [[1, 99]] for agent in several.agents})
     with pytest.raises(ValueError, match=r"actions: agent_0: got shape \(3,\); .* of shape \(2,\) is needed"):
         game.step(KEYS[1], state, {"agent_0": np.zeros(3)})
     for step in (game.step, game.step_env):

@@ -1,6 +1,7 @@
 """Shaping Bench: payoffs by the library's own trials, scores by hand, and the command."""
 
 import copy
+import dataclasses
 import json
 import signal
 import subprocess
@@ -20,6 +21,8 @@ from marl.bench.experiment import PartConfig, conclusion
 from marl.bench.methods import called, function_of, is_function, make_method, source_of
 from marl.bench.protocol import Budget, games_of, root_key, tasks
 from marl.bench.tracks import TRACKS, Part, track_of
+from marl.experiments.shaping.agents import save_agent
+from marl.experiments.shaping.config import ExactShapingConfig
 from marl.shapers.trial import play
 from meta.run_keys import RunBranch
 from meta.runs.reports.aggregates import interquartile_mean
@@ -261,6 +264,41 @@ def test_a_part_without_a_form_is_not_chosen_to_be_verified(tmp_path):
     (tmp_path / "result.json").write_text(json.dumps(result))
     chosen = verify.prepare(verify.VerifyConfig(str(tmp_path / "result.json"))).parts
     assert {part.opponent for part in chosen} == {"sos"}
+
+
+def test_an_agent_of_any_random_game_of_the_bench_is_a_method(tmp_path):
+    for number in (0, 3):
+        game = protocol.random_game(number)
+        payoffs = {side: tuple(map(float, getattr(game, side))) for side in ("row_payoffs", "column_payoffs")}
+        config = ExactShapingConfig(**payoffs, hidden_units=2)
+        shaper = config.make_shaper()
+        save_agent(tmp_path / "shaper.safetensors", config, shaper.init(jax.random.key(0)))
+        assert make_method(str(tmp_path / "shaper.safetensors")).kind == "agent"
+    config = dataclasses.replace(config, row_payoffs=(1.0, 2.0, 3.0, 4.0))
+    save_agent(tmp_path / "shaper.safetensors", config, shaper.init(jax.random.key(0)))
+    with pytest.raises(ValueError, match="trained in a game that the bench does not have"):
+        make_method(str(tmp_path / "shaper.safetensors"))
+
+
+def test_a_task_without_numbers_is_not_chosen_to_be_verified(tmp_path):
+    """An agent plays the game of its training alone; the other tasks have no number that could differ."""
+    result = result_of(lambda row, side, form: row.zero[form][side], method="tft")
+    for task, by_opponent in result["tasks"].items():
+        for one in by_opponent.values():
+            if task != "chicken":
+                one["payoffs"] = {
+                    form: [[None] * len(side) for side in sides] for form, sides in one["payoffs"].items()
+                }
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    for seed in range(5):
+        chosen = verify.prepare(verify.VerifyConfig(str(tmp_path / "result.json"), seed=seed)).parts
+        assert {part.tasks for part in chosen} == {("chicken",)}
+    for by_opponent in result["tasks"].values():
+        for one in by_opponent.values():
+            one["payoffs"] = {form: [[None] * len(side) for side in sides] for form, sides in one["payoffs"].items()}
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    with pytest.raises(ValueError, match="without a whole task that can be played again"):
+        verify.prepare(verify.VerifyConfig(str(tmp_path / "result.json")))
 
 
 def test_parts_are_done_again_when_the_module_of_a_method_has_changed(tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ from rich.console import Console
 from games import InfinitelyRepeated, zd
 from marl.bench import exact, experiment, methods, protocol, searches
 from marl.bench.protocol import Budget, games_of, root_key, tasks
+from marl.bench.tracks import track_of
 from marl.learners.exact.meta_value import next_parameters
 from marl.learners.exact.naive import PolicyState
 from marl.learners.registry import make_learner
@@ -52,6 +53,10 @@ def test_a_generalist_is_trained_once_and_has_the_same_parameters_in_every_task(
     monkeypatch.setattr(searches, "budget_of", lambda size, opponent: Budget(size, 2, 4, 1))
     method = searches.make_method("generalist(good_shepherd)")
     assert method.trials("small", "naive", 6) == 8
+    for opponents in ((), ("naive",), ("naive", "mmaml")):  # its training meets all, whatever is played
+        config, track = experiment.BenchConfig("generalist(good_shepherd)", opponents=opponents), track_of("exact")
+        bench = experiment.Bench(config, track, method)
+        assert sum(map(bench.trials, bench.parts)) == config.seeds * 8 * len(track.parts)
     (naive,) = method.train(*runs("naive", ["chicken", "random"], [3, 4]))
     monkeypatch.delattr(searches, "evolve")  # nothing is trained from here on
     (other,) = method.train(*runs("mmaml", ["stag_hunt"], [3, 4]))

@@ -99,6 +99,8 @@ def test_only_commas_outside_brackets_separate_agents():
     for wrong in ("", " , ", "naive,naive"):
         with pytest.raises(ValueError, match=r"^agents: got "):
             split_agents(wrong)
+    with pytest.raises(ValueError, match=r"agents: got 0\.9; five probabilities are memory_one\(probabilities="):
+        split_agents("tft,0.9,1,0,1,0")
 
 
 @pytest.fixture(scope="module")

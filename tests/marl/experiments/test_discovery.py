@@ -96,6 +96,7 @@ def test_a_drift_that_sees_the_time_is_searched_over_two_lengths(discover):
     assert summary["transfer"] == {}
     assert "of 64 and 128 environment steps" in shown
     units = json.loads((folder / "timed" / "units.json").read_text())
+    assert units[GAME] != units[long]  # each of trainings of its own length
     for arm, whole in (("evolved", "evolved"), ("tuned", "tuned_baseline")):
         parts = [(summary["environments"][name][arm]["mean"] - zero) / unit for name, (zero, unit) in units.items()]
         assert summary[whole]["mean"] == pytest.approx(np.mean(parts), abs=1e-4)

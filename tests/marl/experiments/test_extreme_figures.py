@@ -81,7 +81,7 @@ def exact_shaping(folder, values, number, steps):
     sides, opponent = ("shaper", "opponent"), LONG[0]
     for shape in ((steps,), (steps, number)):
         names = ("shaper_return", "opponent_return", "shaper_return_deviation", "opponent_return_deviation")
-        shaping.draw_training(folder, {name: values(*shape) for name in names}, sides, 1024)
+        shaping.draw_training(folder, {name: values(*shape) for name in names}, sides, "1,024 candidates")
     groups = {
         name: played(values, number, steps, cooperation=values(number, steps, 2)) for name in (opponent, OWN_KIND)
     }

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import configs
+from configs.flags import check_effect
 from marl.experiments.shaping.config import ExactShapingConfig, SampledShapingConfig, ShapingConfig
 from marl.experiments.shaping.jobs import make_shaping
 from marl.learners import registry
+from marl.shapers.meta_ppo_config import ExactMetaPPO
 from meta import Evolution
 from tests.nightly import grid
 
@@ -256,6 +258,13 @@ def test_settings_of_the_paper_are_those_of_its_public_code(name):
     defaults = registry.settings(learner, config.make_game())
     assert [defaults[setting] for setting in ("gae_lambda", "clip", "value_clip")] == [0.95, 0.2, 0.2]
     assert given.get("discount", defaults["discount"]) == 0.96
+
+
+def test_numbers_of_a_critic_have_no_effect_without_one():
+    config = ExactShapingConfig(meta_learner="ppo", meta_ppo=ExactMetaPPO(advantages="coala"))
+    for name in ("discount", "value_coefficient"):
+        with pytest.raises(configs.ConfigError, match=f"{name}: has no effect with meta_ppo.advantages coala"):
+            check_effect(config, [f"--meta_ppo.{name}=0.5"])
 
 
 def test_the_coin_game_of_mfos_has_no_generalised_advantages_and_one_learner_in_all_environments():

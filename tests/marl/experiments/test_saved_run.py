@@ -79,6 +79,14 @@ def test_a_frame_has_a_column_for_each_player(tmp_path):
         np.testing.assert_array_equal(found, coins.reshape(-1, 2))
         np.testing.assert_array_equal(frame["update"], np.repeat(np.arange(4), seeds))
         assert ("seed" in frame) == (seeds > 1)
+    # In self-play each seed has two seats.
+    returns = np.arange(12.0).reshape(3, 4)  # of two seeds, row and column in turn
+    config = {"seeds": 2, "opponent": "self_play(annealing=0.5)"}
+    with RunDirectory.create(tmp_path / "seats", config, "python -m marl.mfos ipd") as run:
+        run.append({"generation": i, "shaper_return": x.tolist()} for i, x in enumerate(returns))
+    frame = marl.load_run(tmp_path / "seats").frame()
+    assert frame.seed.tolist() == [0, 1] * 3
+    np.testing.assert_array_equal(frame[["shaper_return_0", "shaper_return_1"]].to_numpy(), returns.reshape(6, 2))
     # A run of the bench counts its trainings by games and seeds.
     with RunDirectory.create(tmp_path / "bench", {"seeds": 5}, "python -m marl.bench mfos") as run:
         run.append({"generation": i, "fitness": list(range(30))} for i in range(2))

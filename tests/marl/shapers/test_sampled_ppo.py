@@ -312,6 +312,21 @@ def test_unsuitable_settings_are_refused(settings, message):
     assert str(error.value) == message
 
 
+@pytest.mark.parametrize("shaper", ["shaper(hidden_units=3)", "counts"])
+def test_coala_is_refused_for_a_shaper_that_hears_of_other_environments_within_an_episode(shaper):
+    config = SampledShapingConfig(
+        environment="ipd(episode_length=4)",
+        shaper=shaper,
+        opponent="random",
+        meta_steps=2,
+        episode_length=4,
+        meta_learner="ppo",
+        meta_ppo=SampledMetaPPO(advantages="coala"),
+    )
+    with pytest.raises(ValueError, match=r"meta_ppo\.advantages: got coala with shaper (shaper|counts)"):
+        make_shaping(config)
+
+
 @nightly
 @pytest.mark.usefixtures("nans")
 def test_diverged_parameters_end_the_training():

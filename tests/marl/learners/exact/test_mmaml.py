@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from games import InfinitelyRepeated, matrix_games
+from games import InfinitelyRepeated, MatrixGame, matrix_games
 from marl.core.learn import learn
 from marl.learners.exact.mmaml import mmaml, payoff_of_learning, train_mmaml
 from marl.learners.exact.naive import naive
@@ -20,6 +20,8 @@ from meta.runs.array_files import load_arrays, replace_arrays
 IPD = InfinitelyRepeated(matrix_games["prisoners_dilemma"])
 PENNIES = InfinitelyRepeated(matrix_games["matching_pennies"])
 CHICKEN = InfinitelyRepeated(matrix_games["chicken"], 0.0)
+PENNIES = matrix_games["matching_pennies"]
+TURNED = InfinitelyRepeated(MatrixGame.of(PENNIES.name, *PENNIES.seen_by(1)))
 
 
 def chicken_by_hand(own, rate, other, steps):
@@ -148,6 +150,7 @@ def test_files_that_do_not_fit_get_one_line(written, tmp_path):
         (CHICKEN, folder() / "cola-chicken.safetensors", "one that python -m marl.mmaml wrote is needed"),
         (IPD, written[0], "other payoffs"),
         (InfinitelyRepeated(matrix_games["stag_hunt"]), "", "none comes with the library for stag_hunt"),
+        (TURNED, "", "none comes with the library for matching_pennies as its column sees it"),
     ):
         with pytest.raises(ValueError, match=message) as error:
             mmaml(game, file=str(file))

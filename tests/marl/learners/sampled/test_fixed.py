@@ -76,7 +76,7 @@ def test_cooperators_take_their_own_coins_and_defectors_any(played, num_coins):
     if num_coins == 1:
         assert not other.any()
     else:  # of all coins, those that lie on one cell with an own one, 1 in 9 of the draws
-        assert np.all((0 < other) & (other < own / 4))
+        assert np.all((other > 0) & (other < own / 4))
     np.testing.assert_allclose(rewards, own + other - 2 * other[::-1], atol=1e-6)
     own, other, rewards = played("always_defect", "always_defect", num_coins)
     assert np.all(abs(own - other) < 0.05)  # as many of both colours
