@@ -203,6 +203,9 @@ def ensemble(members: int = MEMBERS, experience: float = 1.0) -> Defence:
     A message function with a memory has one for each member, and goes on with that of the first. A message that turns
     late in a training run of full length does not turn in a shorter one.
 
+    The final and the muted return are those of the vote. The return with exploration, and those of training, are means
+    over the members, each of which acts alone.
+
     Args:
       members: how many.
       experience: of all members together, in training runs: by default they learn from as many steps as one victim
@@ -304,6 +307,11 @@ SHARES = {"ensemble": 1 / MEMBERS}  # of a training run that a victim learns for
 def share_of(num_updates: int, share: float) -> int:
     """The learning steps of a share of a training run, one at least."""
     return max(round(share * num_updates), 1)
+
+
+def learned_steps(schedule: TrainingSchedule, defence: str) -> int:
+    """Steps of each environment that a victim learns from, of which a defence may leave a share."""
+    return share_of(schedule.num_updates, SHARES.get(defence, 1.0)) * schedule.steps_per_update
 
 
 @check_arguments

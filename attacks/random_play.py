@@ -19,14 +19,14 @@ def observations_of_play(game: Game) -> np.ndarray:
 def units_of_play(game: Game) -> list[float]:
     """The standard deviation of each entry of an observation in random play; 1 where it does not change."""
     observations = observations_of_play(game)
-    return _rounded(observations.reshape(len(observations), -1).std(0))
+    return _units(observations.reshape(len(observations), -1))
 
 
 def units_of_goals(game: Game) -> list[float]:
     """The standard deviation of each entry of a goal."""
     steered = GoalConditioned(game)
     goals = jax.vmap(lambda key: steered.reset(key)[1].goal)(jax.random.split(jax.random.key(0), 1024))
-    return _rounded(np.asarray(goals).std(0))
+    return _units(np.asarray(goals))
 
 
 def ends_early(game: Game, limit: int) -> bool:
@@ -35,5 +35,7 @@ def ends_early(game: Game, limit: int) -> bool:
     return bool(played(jax.random.split(jax.random.key(0), 64)).any())
 
 
-def _rounded(units: np.ndarray) -> list[float]:
-    return [float(f"{x:.2g}") if x > 0 else 1.0 for x in units]
+def _units(values: np.ndarray) -> list[float]:
+    """Standard deviations, of whose digits two are kept; 1 of a constant, which rounding gives a deviation."""
+    deviations = np.where((values == values[0]).all(0), 1.0, values.std(0))
+    return [float(f"{x:.2g}") for x in deviations]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -233,6 +233,12 @@ def _rows(name: str, first: int, *parts: dict[str, np.ndarray]) -> Iterator[dict
             yield {name: first + i + 1} | {metric: values[i].tolist() for metric, values in part.items()}
 
 
+def check_names(name: str, metrics: Mapping[str, Any]) -> None:
+    """Raises ValueError for a metric with the name of an iteration, whose number it would take the place of."""
+    if name in metrics:
+        raise ValueError(f"metrics: got one named {name!r}, which is what an iteration is called; another is needed")
+
+
 def several(step: Step, name: str, state: Any, key: Any, first: jax.Array, count: jax.Array) -> Any:
     """Takes `count` steps, which is traced: one compilation for every number of them."""
     step = jax.jit(step)  # so that it is traced once for the several places that need its shapes
@@ -243,7 +249,6 @@ def several(step: Step, name: str, state: Any, key: Any, first: jax.Array, count
         return state, jax.tree.map(lambda buffer, x: buffer.at[i].set(x), buffers, metrics)
 
     _, metrics = jax.eval_shape(step, key, first, state)
-    if name in metrics:
-        raise ValueError(f"metrics: got one named {name!r}, which is what an iteration is called; another is needed")
+    check_names(name, metrics)
     buffers = jax.tree.map(lambda x: jnp.zeros((MAX_ITERATIONS_PER_CALL, *x.shape), x.dtype), metrics)
     return jax.lax.fori_loop(0, count, run, (state, buffers))

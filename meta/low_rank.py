@@ -119,8 +119,7 @@ class LowRankNoise:
         return Candidates(proposals.mean, scale, self._drawn(proposals.key, rows % self._half))
 
     def _drawn(self, key: jax.Array, pairs: jax.Array) -> jax.Array:
-        """`[pairs, numbers]`, of threefry, because what other generators draw for a pair depends on its batch."""
-        key = jax.random.wrap_key_data(jax.random.bits(key, (2,), jnp.uint32), impl="threefry2x32")
+        """`[pairs, numbers]`, of a key that `LowRankES.ask` made."""
 
         def one(pair: jax.Array) -> jax.Array:
             return jax.random.normal(jax.random.fold_in(key, pair), (self.numbers,), jnp.float32)
@@ -210,7 +209,9 @@ class LowRankES(NamedTuple):
     def ask(self, key: jax.Array, state: Any, params: Any) -> tuple[Proposals, Any]:
         """The candidates of a generation."""
         del params
-        return Proposals(state.mean, state.std, key), state
+        # Of threefry, because what other generators draw depends on the batch, which `draw` and `gradient` have apart.
+        own = jax.random.wrap_key_data(jax.random.bits(key, (2,), jnp.uint32), impl="threefry2x32")
+        return Proposals(state.mean, state.std, own), state
 
     def tell(
         self, key: jax.Array, proposals: Proposals, fitness: jax.Array, state: Any, params: Any

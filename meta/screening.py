@@ -114,6 +114,8 @@ def screen(
     if candidates % batch:
         raise ValueError(f"candidates: got {candidates}; a multiple of {BATCH}, or fewer, are needed")
 
+    if jax.random.key_impl(key) != "threefry2x32":  # what others draw depends on the batch, and finalists have another
+        key = jax.random.wrap_key_data(_bits(key), impl="threefry2x32")
     told = () if context is None else (context,)
 
     def score(key: jax.Array, told: tuple[Any, ...], stage: int, number: int, best: int) -> tuple[jax.Array, jax.Array]:
@@ -126,7 +128,8 @@ def screen(
             return checked_outcome(trial(unravel(vector + noise), key, *told)).fitness
 
         fitness = jax.vmap(play)(jax.random.split(of_stages[stage], number))
-        return jax.lax.top_k(fitness, best)[0].mean(), fitness.mean()
+        # Of numbers, none is the largest.
+        return jax.lax.top_k(jnp.where(jnp.isnan(fitness), -jnp.inf, fitness), best)[0].mean(), fitness.mean()
 
     counted = (1, math.ceil(final_trials / 3)) if judged_by == "best" else (trials, final_trials)
     first = in_chunks(lambda key, *told: score(key, told, 0, trials, counted[0])[0], batch, _width(batch, AT_ONCE))
@@ -174,6 +177,12 @@ def num_together(candidates: int, finalists: int) -> tuple[int, int]:
     if platform() != "cpu":
         return most, finalists
     return min(most, cores * _width(most, AT_ONCE)), min(finalists, cores * _width(finalists, AT_ONCE // 8))
+
+
+def _bits(key: jax.Array) -> jax.Array:
+    return (
+        jnp.stack([jax.random.bits(one, (2,), jnp.uint32) for one in key]) if key.ndim else jax.random.bits(key, (2,))
+    )
 
 
 def _width(number: int, most: int) -> int:

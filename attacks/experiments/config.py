@@ -8,7 +8,7 @@ from dataclasses import field
 from typing import Any, Literal
 
 import configs
-from attacks.defences import DEFENCES, SHARES, share_of
+from attacks.defences import DEFENCES, learned_steps
 from attacks.victim_training import TrainingSchedule
 from configs import one_of, short
 from marl.learners.registry import SAMPLED
@@ -172,9 +172,8 @@ class AttackConfig(configs.CommandConfig):
 
     @property
     def learned_steps(self) -> int:
-        """Steps of each environment that a victim learns from, of which a defence may leave a share."""
-        schedule = self.schedule
-        return share_of(schedule.num_updates, SHARES.get(self.defence, 1.0)) * schedule.steps_per_update
+        """Steps of each environment that a victim learns from."""
+        return learned_steps(self.schedule, self.defence)
 
     @property
     def shortest_learned_steps(self) -> int:

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attacks.defences import learned_steps
 from attacks.experiments.attack import Attack
 from attacks.messages import SPEAKER, Message
 from attacks.random_play import observations_of_play
@@ -97,7 +98,8 @@ def fresh_victims(
 
 def play_adversary(attack: Attack, parameters: Any, num_trials: int, key: jax.Array) -> dict[str, np.ndarray]:
     """Final returns `[num_trials]` of the same fresh victims under `evolved`, `silent` and `random` messages."""
-    spoken, speakers = controlled(attack.message, parameters, observations_of_play(attack.game), attack.schedule.steps)
+    steps = learned_steps(attack.schedule, attack.config.defence)
+    spoken, speakers = controlled(attack.message, parameters, observations_of_play(attack.game), steps)
     train = fresh_victims(attack, spoken, num_trials)
     return {name: train(key, own).final_returns for name, own in speakers.items()}
 
@@ -108,7 +110,8 @@ def controlled(
     """(message, parameters of `evolved`, `silent` and `random`): what was evolved beside its controls.
 
     Random messages are of the same kind and, in random play, as large; each victim hears another one. A message with a
-    memory is as large over the `steps` of a training run. Observations are of random play, `[number, *obs_shape]`.
+    memory is as large over the `steps` that a victim learns from. Observations `[number, *obs_shape]` are of random
+    play.
     """
     if message.remember is not None:
         observations = np.resize(observations, (steps, *observations.shape[1:]))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from attacks.defences import learned_steps
 from attacks.experiments import figures
 from attacks.experiments.attack import Attack
 from attacks.experiments.attack_experiment import AttackExperiment, Evaluated
@@ -39,7 +40,8 @@ class MessageExperiment(AttackExperiment):
     def evaluate(self, context: Context, trained: SearchResult) -> Evaluated:
         """Trains fresh victims under every message, and keeps their returns for figures that join several runs."""
         attack, config, start = self.attack, self.config, trained.start
-        spoken, speakers = controlled(attack.message, trained.parameters, self._play, attack.schedule.steps)
+        steps = learned_steps(attack.schedule, config.defence)
+        spoken, speakers = controlled(attack.message, trained.parameters, self._play, steps)
         has_improved = start is not trained.parameters
         if start is not None and has_improved:
             speakers[config.start_name] = start, np.float32(1)

@@ -90,10 +90,10 @@ def _check_begin(attack: Attack, victim: Learner, begun: bool) -> None:
     """Raises ValueError for an expert or a run with which this search cannot begin."""
     config, kind, size = attack.config, attack.kind, attack.config.message_size
     if config.begin == "expert":
-        if attack.message.remember is not None and kind.name != "turn":
-            raise ValueError(
-                f"begin: got 'expert' with the message {kind.name!r}; one without memory, or turn, is needed"
-            )
+        turns = kind.name == "turn" and config.goal != "control"
+        if attack.message.remember is not None and not turns:
+            needed = "one without memory" if config.goal == "control" else "one without memory, or turn,"
+            raise ValueError(f"begin: got 'expert' with the message {kind.name!r}; {needed} is needed")
         if victim.reset_memory is not None:
             raise ValueError(f"begin: got 'expert' with {config.victim}; a victim without memory is needed")
     elif config.start_name and not begun:
@@ -148,14 +148,14 @@ def _check_memory(attack: Attack, carry: Any) -> None:
 def _check_fitness(attack: Attack) -> None:
     """Raises ValueError where episodes need not end in what a victim is judged by."""
     config, limit = attack.config, attack.game.time_limit
-    if limit is None:
+    if limit is None or config.goal == "control":  # which is judged by goal rewards
         return
     halves, steps = {"training": 1, "second_half": 2}.get(config.fitness, 0), config.shortest_learned_steps
     if halves and steps < halves * limit:
         raise ValueError(
             f"fitness: got {config.fitness!r}, of training runs of {steps} steps; at least {halves * limit} are needed"
         )
-    if config.fitness == "last_update" and config.goal != "control":
+    if config.fitness == "last_update":
         envs, steps = attack.schedule.num_envs, attack.schedule.steps_per_update
         got = f"fitness: got 'last_update', of {envs} x {steps} steps"
         if envs * steps < limit:

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 import configs
-from attacks.defences import DEFENCES
+from attacks.defences import DEFENCES, learned_steps
 from attacks.experiments import figures
 from attacks.experiments.attack import ADVERSARY_FILE, Attack, load_adversary, with_training
 from attacks.experiments.evaluation import controlled, fresh_victims
@@ -109,6 +109,8 @@ def other_victims(attack: Attack) -> dict[str, str]:
         if now["network"] == "feed_forward":
             title = "value apart from policy" if shared else "value and policy share layers"
             changes[title] = {"shared": not shared}
+        if not several and _few(learned) == 1:
+            changes.pop("minibatches")
         specs |= {title: write(name, given | other) for title, other in changes.items()}
     if name != "a2c":
         specs["A2C"] = "a2c(anneal=True)"
@@ -230,7 +232,8 @@ def examine(options: ExaminationConfig, console: Console) -> dict[str, Any]:
             row = found["transfer"][SAME]  # these are the same victims
         else:
             other = with_training(attack, victim=victims[name if part == "transfer" else SAME])
-            spoken, speakers = controlled(other.message, parameters, play, other.schedule.steps)
+            steps = learned_steps(other.schedule, name if part == "defences" else config.defence)
+            spoken, speakers = controlled(other.message, parameters, play, steps)
             own_defence = DEFENCES[name] if part == "defences" else None
             run_trainings = fresh_victims(other, spoken, options.evaluation_trials, own_defence)
             row = row_of({kind: run_trainings(key, own).final_returns for kind, own in speakers.items()})

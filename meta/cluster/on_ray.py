@@ -22,7 +22,7 @@ import numpy as np
 
 from meta.cluster.ray_driver import Plan
 from meta.evaluators import Evaluate, EvaluationSpec, Evaluator, GenerationRequest, Outcome, joined
-from meta.loop import Call, Lost, Step, compiler_options
+from meta.loop import Call, Lost, Step, check_names, compiler_options
 from meta.prng_data import data_of
 from meta.process import check_stop
 from meta.xla.backend import Platform, platform
@@ -230,6 +230,7 @@ def run_on_host(step: Step, name: str, state: Any, key: jax.Array, advice: str) 
         parts = []
         for number in range(first, first + count):
             state, metrics = step(key, jnp.int32(number), state)
+            check_names(name, metrics)
             parts.append(jax.tree.map(np.asarray, metrics))
         return state, jax.tree.map(lambda *x: np.stack(x), *parts)
 

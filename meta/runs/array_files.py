@@ -37,6 +37,7 @@ def _to_bytes(arrays: dict[str, Any], metadata: dict[str, Any]) -> bytes:
     from safetensors.numpy import save
 
     kept = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    kept = {name: x.astype(np.float32) if x.dtype.kind == "V" else x for name, x in kept.items()}  # such as bfloat16
     about = json.loads(json.dumps(metadata))
     about[DIGEST] = _digest_of_file(kept, about)
     return _in_order(save(kept, {name: json.dumps(value) for name, value in about.items()}))

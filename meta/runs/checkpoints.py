@@ -36,7 +36,8 @@ def write(path: Path, state: Any, metrics: Metrics, record: Record | None) -> No
     from safetensors.numpy import save
 
     arrays = {f"state.{i:04d}": leaf for i, leaf in enumerate(map(_to_numpy, jax.tree.leaves(state)))}
-    arrays |= {f"metrics.{name}": np.ascontiguousarray(values) for name, values in metrics.items()}
+    floats = {name: x.astype(np.float32) if x.dtype.kind == "V" else x for name, x in metrics.items()}
+    arrays |= {f"metrics.{name}": np.ascontiguousarray(values) for name, values in floats.items()}
     text = record.to_json(indent=None) if record else ""
     body = text.encode() + b"\n" + save(arrays)
     write_whole(path, _digest(path, body) + b"\n" + body)
@@ -73,7 +74,7 @@ def read(path: Path, like: Any, last: int) -> tuple[Any, Metrics, Record | None]
     except SafetensorError as error:
         raise Damaged(str(error)) from None
     metrics = {name.removeprefix("metrics."): arrays.pop(name) for name in sorted(arrays) if name[:8] == "metrics."}
-    expected = {f"state.{i:04d}": (x.shape, x.dtype) for i, x in enumerate(data)}
+    expected = {f"state.{i:04d}": (x.shape, _stored_as(x.dtype)) for i, x in enumerate(data)}
     others = [values.shape[:1] != (generation,) for values in metrics.values()]
     if {name: (x.shape, x.dtype) for name, x in arrays.items()} != expected or any(others):
         raise ValueError(f"{path}: it belongs to a run with other settings")
@@ -96,11 +97,18 @@ def _data(leaf: Any) -> jax.Array:
     return data_of(jax.numpy.asarray(leaf))
 
 
+def _stored_as(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Whole numbers of the same bits for bfloat16 and other types that NumPy itself does not have."""
+    return np.dtype(f"u{dtype.itemsize}") if dtype.kind == "V" else dtype
+
+
 def _to_numpy(leaf: Any) -> np.ndarray:
-    return np.ascontiguousarray(_data(leaf)).reshape(np.shape(_data(leaf)))
+    array = np.ascontiguousarray(_data(leaf)).reshape(np.shape(_data(leaf)))
+    return array.view(_stored_as(array.dtype))
 
 
 def _from_numpy(array: np.ndarray, like: Any) -> jax.Array:
+    array = array.view(jax.eval_shape(_data, like).dtype)
     return typed(jax.numpy.asarray(array), kind_of(jax.eval_shape(jax.numpy.asarray, like)))
 
 

@@ -282,6 +282,7 @@ def test_other_victims_of_named_networks_and_without_hidden_layers():
         assert found["twice as wide"]["hidden"] == wide
         assert found["one layer more"]["hidden"] == [x // 2 for x in [*wide, wide[-1]]]
     assert "hidden" not in found["twice as wide"]["network"]
+    assert "minibatches" not in others("minibatches=1", num_envs=1, steps_per_update=23)  # which nothing divides
     # With a memory, minibatches consist of whole environments.
     assert others("network='recurrent', minibatches=1", num_envs=2)["minibatches"]["minibatches"] == 2
     assert others("minibatches=1", num_envs=2)["minibatches"]["minibatches"] == 4

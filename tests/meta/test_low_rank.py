@@ -7,7 +7,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 
 from meta import Evolution, Outcome, evolve
-from meta.low_rank import AXES, LowRankNoise, Proposals
+from meta.low_rank import AXES, LowRankES, LowRankNoise, Proposals
 from meta.strategies import make_strategy
 from meta.xla.interpreter import inner_jaxprs
 from tests.nightly import grid
@@ -75,7 +75,8 @@ def test_an_evolution_is_open_es_on_the_same_draws(rank):
     unravel = ravel_pytree(init(init_key))[1]
     for generation in range(evolution.generations):
         ask_key, _, trial_key = jax.random.split(jax.random.fold_in(run_key, generation), 3)
-        vectors = vectors_of(noise, Proposals(state.mean, state.std, ask_key), jnp.arange(POPULATION))
+        proposals, _ = LowRankES(strategy, noise).ask(ask_key, state, params)
+        vectors = vectors_of(noise, proposals, jnp.arange(POPULATION))
         fitness = jax.vmap(lambda vector: trial(unravel(vector), trial_key).fitness)(vectors)  # noqa: B023
         np.testing.assert_allclose(found.metrics["fitness"][generation], fitness.mean(), rtol=1e-4)
         state, _ = strategy.tell(key, vectors, -fitness, state, params)
@@ -156,6 +157,14 @@ def test_runs_of_one_program_are_those_alone_with_numbers_of_their_own(plain):
     np.testing.assert_allclose(found.parameters["w"][0], plain.parameters["w"], rtol=1e-3, atol=1e-4)
     alone = evolve(trial, init, keys[1], settings(sigma=0.3, learning_rate_end=1.0), num_trials=2)
     np.testing.assert_allclose(found.parameters["w"][1], alone.parameters["w"], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("together", ["all", "run"])
+def test_runs_with_keys_of_another_generator_improve(together):
+    """The draws of RBG for a run depend on its batch, and candidates and updates have batches of their own."""
+    keys = jax.random.split(jax.random.key(0, impl="rbg"), 2)
+    fitness = evolve(trial, init, keys, settings(generations=40), num_trials=1, together=together).metrics["fitness"]
+    assert np.all(fitness[-5:].mean(0) > fitness[0] + 3)
 
 
 def test_pairs_with_trials_of_their_own_and_a_context_improve():

@@ -69,6 +69,24 @@ def test_candidates_without_a_fitness_are_not_chosen():
     assert best.parameters["x"][0] == pytest.approx(3, abs=0.1)
 
 
+def test_a_candidate_with_some_trials_without_a_fitness_is_judged_by_the_others():
+    def trial(parameters, key):
+        fitness = -jnp.abs(parameters["x"][0] - 3)
+        return Outcome(jnp.where(jax.random.uniform(key) < 0.05, jnp.nan, fitness), {})
+
+    best = find(KEY, trial, trials=4, final_trials=128, candidates=1024)
+    assert best.parameters["x"][0] == pytest.approx(3, abs=0.2)
+
+
+def test_the_candidates_of_another_generator_are_those_that_were_screened():
+    def trial(parameters, key):
+        return Outcome(-jnp.abs(parameters["x"][0] - 3), {})
+
+    for key in (jax.random.key(0, impl="rbg"), jax.random.split(jax.random.key(0, impl="rbg"), 2)):
+        best = find(key, trial, trials=1, finalists=1, final_trials=1, candidates=1024)
+        np.testing.assert_allclose(best.parameters["x"][..., 0], 3, atol=0.1)
+
+
 def test_each_search_has_a_context_of_its_own():
     def trial(parameters, key, target):
         return Outcome(-jnp.abs(parameters["x"][0] - target["x"]), {})

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import configs
 import games
-from attacks import messages
+from attacks import messages, random_play
 from attacks.defences import DEFENCES
 from attacks.experiments import attack as attack_module
 from attacks.experiments import control_experiment, distillation, search
@@ -114,6 +114,13 @@ def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path,
         assert 100 < picture.n_frames <= 201
 
 
+def test_a_fitness_that_control_does_not_have_is_not_checked_and_an_expert_has_no_message_that_turns():
+    config = dataclasses.replace(configs.load(AttackConfig, "act", "pendulum"), goal="control")
+    prepare(dataclasses.replace(config, fitness="training", begin="random", num_updates=1))
+    with pytest.raises(ValueError, match="begin: got 'expert' with the message 'turn'; one without memory is needed"):
+        prepare(dataclasses.replace(config, message="turn", begin="expert"))
+
+
 @pytest.mark.slow  # smaller tests cover `meta.batched_trials`; this one shows that control uses it
 def test_the_number_of_victims_trained_at_once_does_not_change_their_rewards():
     tiny = {"num_updates": 1, "steps_per_update": 8, "num_envs": 12, "evaluation_episodes": 12, "evaluation_steps": 8}
@@ -152,6 +159,15 @@ def test_auto_settings_depend_on_the_goal():
     assert steered.kind.settings == {**given, "volume": 0.135}  # a small amplitude
     # The goals are uniform on a track of 2.4 to both sides.
     np.testing.assert_allclose(steered.controller_kind.settings["units"], [*units, 4.8 / 12**0.5], rtol=0.05)
+
+
+def test_a_constant_observation_has_the_unit_1(monkeypatch):
+    seen = np.random.RandomState(0).randn(4096, 3).astype(np.float32) * np.float32([1, 0, 0]) + np.float32(
+        [0, 0.1, 9.8]
+    )
+    assert seen.std(0)[1:].min() > 0  # by rounding
+    monkeypatch.setattr(random_play, "observations_of_play", lambda game: seen)
+    assert random_play.units_of_play(None) == [pytest.approx(1, abs=0.05), 1.0, 1.0]
 
 
 def test_units_of_play_are_measured_once_and_only_by_resolving(monkeypatch):

@@ -2,6 +2,7 @@
 
 import os
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from safetensors.numpy import save
@@ -30,6 +31,14 @@ def test_a_file_as_the_library_writes_it_is_read_too(tmp_path):
     assert metadata == {"method": "mfos", "seeds": 3}
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(arrays[name], array)
+
+
+def test_numbers_of_half_precision_are_kept(tmp_path):
+    """NumPy has no bfloat16, so that files of arrays have it in single precision."""
+    tree = {name: jnp.arange(3, dtype=name) / 7 for name in ("bfloat16", "float16")}
+    array_files.replace_arrays(tmp_path / "half", tree, {})
+    for name, array in array_files.load_arrays(tmp_path / "half")[0].items():
+        np.testing.assert_array_equal(array, np.asarray(tree[name], np.float32))
 
 
 def test_one_bit_anywhere_is_noticed(tmp_path):

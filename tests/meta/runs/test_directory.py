@@ -7,6 +7,8 @@ import shutil
 from functools import partial
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
 import yaml
 
@@ -182,6 +184,16 @@ def test_a_changed_config_is_refused_with_the_old_and_the_new_value(runs, tmp_pa
     shutil.copy(runs / "whole" / "config.yaml", path)
     status, said = go(main, "--resume", str(path))
     assert (status, "neither run.json nor a checkpoint says with which config" in said) == (2, True), said
+
+
+def test_a_state_of_half_precision_is_restored(tmp_path):
+    state = {name: jnp.arange(3, dtype=name) / 7 for name in ("bfloat16", "float16")} | {"key": jax.random.key(3)}
+    with RunDirectory.create(tmp_path / "run", {}, "python -m marl.mfos") as run:
+        run.save(1, state, {"return": np.asarray(jnp.ones(1, jnp.bfloat16))})
+        generation, found, metrics = run.restore(jax.eval_shape(lambda: state), 2)
+    assert (generation, metrics["return"].tolist()) == (1, [1.0])
+    assert jax.tree.map(lambda x: x.dtype, found) == jax.tree.map(lambda x: x.dtype, state)
+    assert all(jax.tree.leaves(jax.tree.map(lambda x, y: bool((x == y).all()), found, state)))
 
 
 def test_a_config_with_the_line_ends_of_windows_is_the_same(runs, tmp_path):

@@ -83,6 +83,12 @@ def test_settings_that_were_given_come_first(tmp_path):
     assert "trials" not in given
 
 
+def test_an_examination_alone_is_no_unfinished_run(tmp_path):
+    path = make(tmp_path / "run")
+    (path / "examination_tables.json").write_text(json.dumps([{"title": "t", "columns": ["a"], "rows": [["1"]]}]))
+    assert "The run has not finished" not in read(path).text
+
+
 def test_an_unfinished_run_has_its_curves(tmp_path):
     found = read(make(tmp_path / "run"))
     assert "The run has not finished" in found.text
