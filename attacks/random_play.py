@@ -36,6 +36,6 @@ def ends_early(game: Game, limit: int) -> bool:
 
 
 def _units(values: np.ndarray) -> list[float]:
-    """Standard deviations, of whose digits two are kept; 1 of a constant, which rounding gives a deviation."""
-    deviations = np.where((values == values[0]).all(0), 1.0, values.std(0))
-    return [float(f"{x:.2g}") for x in deviations]
+    """Standard deviations to two digits; 1 of a constant, of which rounding may leave a small one."""
+    deviations = np.where((values == values[0]).all(0), 0.0, values.std(0))
+    return [float(f"{x:.2g}") if x > 0 else 1.0 for x in deviations]

@@ -251,8 +251,10 @@ def check_seed(seed: int, bits: int = 32, *, seeds: int | None = None) -> None:
 def one_of(got: str, names: Sequence[str], otherwise: str = "") -> str:
     """'one of a, b, c is needed', or `otherwise`; the nearest names where some are near, and `LISTED` at most."""
     near = difflib.get_close_matches(got[:LONGEST], names, 3)
-    if near or otherwise:
-        return f"did you mean {' or '.join(near)}?" if near else otherwise
+    if near:
+        return f"did you mean {' or '.join(near)}?"
+    if otherwise:
+        return otherwise
     more = f", ... ({len(names)} names)" if len(names) > LISTED else ""
     return f"one of {', '.join(names[:LISTED])}{more} is needed"
 

@@ -197,7 +197,7 @@ def make(name: str, **params: Any) -> Game:
 
 
 def check_own(name: str, params: dict[str, Any], game: Any) -> None:
-    """Raises ContractError for a game of a user's that does not do what it should, once for the same parameters."""
+    """Raises ContractError for a game of a user's that does not do what it should, once for equal `repr(params)`."""
     while isinstance(game, Game) and type(game).__module__.startswith("games."):
         if not isinstance(inner := getattr(game, "game", None), Game):
             return

@@ -231,7 +231,7 @@ def _(game: CoinGame) -> ScriptedPolicies:
     def defect(key: jax.Array, state: Any, agent: jax.Array) -> jax.Array:
         return go(key, state, agent, list(state.coins), -1)
 
-    return ScriptedPolicies(cooperate, defect, "take no coin that lies apart from one's own, or any coin")
+    return ScriptedPolicies(cooperate, defect, "take own coins, or both from one cell; or take any coin")
 
 
 @scripted_policies.register

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -63,7 +64,8 @@ def screen(
     third of many more, with the noise that evolution will add: what it would lose at once is no place to begin.
 
     Candidates are drawn as `init` draws them, times a factor for each array, log-uniform in [1, largest_factor]; what
-    `init` leaves at zero is normal with a deviation of a third. Of a trial, only the fitness counts.
+    `init` leaves at zero is normal with a deviation of a third. Of a trial, only the fitness counts; one without a
+    number is the worst.
 
     Args:
       trial: as of `evolve`.
@@ -128,8 +130,8 @@ def screen(
             return checked_outcome(trial(unravel(vector + noise), key, *told)).fitness
 
         fitness = jax.vmap(play)(jax.random.split(of_stages[stage], number))
-        # Of numbers, none is the largest.
-        return jax.lax.top_k(jnp.where(jnp.isnan(fitness), -jnp.inf, fitness), best)[0].mean(), fitness.mean()
+        counted = jnp.where(jnp.isnan(fitness), -jnp.inf, fitness)  # `top_k` takes NaN for the largest number
+        return jax.lax.top_k(counted, best)[0].mean(), jnp.nanmean(fitness)
 
     counted = (1, math.ceil(final_trials / 3)) if judged_by == "best" else (trials, final_trials)
     first = in_chunks(lambda key, *told: score(key, told, 0, trials, counted[0])[0], batch, _width(batch, AT_ONCE))
@@ -180,9 +182,8 @@ def num_together(candidates: int, finalists: int) -> tuple[int, int]:
 
 
 def _bits(key: jax.Array) -> jax.Array:
-    return (
-        jnp.stack([jax.random.bits(one, (2,), jnp.uint32) for one in key]) if key.ndim else jax.random.bits(key, (2,))
-    )
+    draw = partial(jax.random.bits, shape=(2,), dtype=jnp.uint32)
+    return jnp.stack([*map(draw, key)]) if key.ndim else draw(key)
 
 
 def _width(number: int, most: int) -> int:

@@ -103,14 +103,13 @@ def other_victims(attack: Attack) -> dict[str, str]:
         changes: dict[str, dict[str, Any]] = {
             "tanh" if relu else "relu": {"activation": "tanh" if relu else "relu"},
             "a third of the learning rate": {"learning_rate": now["learning_rate"] / 3},
-            "full batch" if several else "minibatches": {"minibatches": 1 if several else _few(learned)},
             ("without" if normalized else "with") + " normalisation": {"normalize_observations": not normalized},
         }
         if now["network"] == "feed_forward":
             title = "value apart from policy" if shared else "value and policy share layers"
             changes[title] = {"shared": not shared}
-        if not several and _few(learned) == 1:
-            changes.pop("minibatches")
+        if several or _few(learned) > 1:
+            changes["full batch" if several else "minibatches"] = {"minibatches": 1 if several else _few(learned)}
         specs |= {title: write(name, given | other) for title, other in changes.items()}
     if name != "a2c":
         specs["A2C"] = "a2c(anneal=True)"

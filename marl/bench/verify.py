@@ -46,8 +46,8 @@ class Checked(NamedTuple):
 def prepare(config: VerifyConfig) -> Checked:
     """Chooses a tenth of the tasks: in the exact track against one opponent, because those are one program.
 
-    Opponents of the exact track that sample are left out, because they take most of the time, and so are tasks that the
-    method does not play.
+    Opponents of the exact track that sample are left out, because they take most of the time. The method plays one of
+    the tasks at least.
 
     Raises:
       ValueError: for what is no result, or without its method.
@@ -56,16 +56,22 @@ def prepare(config: VerifyConfig) -> Checked:
         raise ValueError("result: got none; the file of a result is needed")
     result = load_result(config.result, "result")
     track, generator = track_of(result["track"]), np.random.default_rng(config.seed)
-    there = list[Part]()
-    for part in track.parts:
-        complete = all(whole(result, track, task, part.opponent, finite=False) for task in part.tasks)
-        if part.opponent not in SAMPLING and complete:
-            # Tasks that the method does not play have no number, neither in the result nor when they are played again.
-            played = (task for task in part.tasks if _has_number(result["tasks"][task][part.opponent]["payoffs"]))
-            there += [part._replace(tasks=tasks) for tasks in [tuple(played)] if tasks]
-    if not there:
+    there = [
+        part
+        for part in track.parts
+        if part.opponent not in SAMPLING
+        and all(whole(result, track, task, part.opponent, finite=False) for task in part.tasks)
+    ]
+    if not _some_are_played(result, there):
         raise ValueError(f"result: got {config.result!r}, without a whole task that can be played again")
     number, parts = -(-sum(len(part.tasks) for part in track.parts) // SHARE), list[Part]()
+    while not _some_are_played(result, parts):  # what a method does not play is equal and shows nothing
+        parts = _some_of(there, number, generator)
+    return Checked(result, track.make_method(result["method"]), parts)
+
+
+def _some_of(there: list[Part], number: int, generator: np.random.Generator) -> list[Part]:
+    parts = list[Part]()
     for i in generator.permutation(len(there)):
         tasks = there[i].tasks
         chosen = generator.choice(len(tasks), min(number, len(tasks)), replace=False)
@@ -73,11 +79,13 @@ def prepare(config: VerifyConfig) -> Checked:
         number -= len(chosen)
         if number == 0:
             break
-    return Checked(result, track.make_method(result["method"]), parts)
+    return parts
 
 
-def _has_number(payoffs: dict[str, Any]) -> bool:
-    return any(np.isfinite(np.array(one, float)).any() for one in payoffs.values())
+def _some_are_played(result: dict[str, Any], parts: list[Part]) -> bool:
+    """True if a result has a number in some task of the parts."""
+    found = (result["tasks"][task][part.opponent]["payoffs"] for part in parts for task in part.tasks)
+    return any(np.isfinite(np.array(one, float)).any() for payoffs in found for one in payoffs.values())
 
 
 def verify(checked: Checked, out: None, console: Console) -> None:

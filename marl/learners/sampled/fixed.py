@@ -31,10 +31,10 @@ def random(game: Game, seat: int = 0) -> Learner:
 
 @factory
 def always_cooperate(game: Game, seat: int = 0) -> Learner:
-    """Cooperates in every step: action 0 of a repeated game; in the coin game it takes its own coins alone.
+    """Cooperates in every step: action 0 of a repeated game; in the coin game it takes its own coins.
 
     There it walks the shortest way to its own coin that leads over none of the other's, and avoids those where its own
-    lies nowhere. Two coins on one cell it takes together. Between ways of one length it draws.
+    lies nowhere. Where both lie on one cell it takes both. Between ways of one length it draws.
 
     Args:
       game: what is played.

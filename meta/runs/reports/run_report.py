@@ -127,7 +127,7 @@ def _body(run: RunFiles) -> Iterator[Element]:
 
 def _conclusions(run: RunFiles) -> list[str]:
     found = [run.summary.get("conclusion")]
-    if not run.summary and not read_tables(run.path, OF_EXAMINATION):  # of an examination alone there is none
+    if not run.summary and (run.metrics or not read_tables(run.path, OF_EXAMINATION)):  # none of an examination alone
         found = ["The run has not finished: this is the state of its files."]
     return [line for one in found if isinstance(one, str) for line in one.splitlines()]
 

@@ -280,7 +280,7 @@ def test_an_agent_of_any_random_game_of_the_bench_is_a_method(tmp_path):
         make_method(str(tmp_path / "shaper.safetensors"))
 
 
-def test_a_task_without_numbers_is_not_chosen_to_be_verified(tmp_path):
+def test_a_task_with_numbers_is_always_among_those_that_are_verified(tmp_path):
     """An agent plays the game of its training alone; the other tasks have no number that could differ."""
     result = result_of(lambda row, side, form: row.zero[form][side], method="tft")
     for task, by_opponent in result["tasks"].items():
@@ -290,9 +290,12 @@ def test_a_task_without_numbers_is_not_chosen_to_be_verified(tmp_path):
                     form: [[None] * len(side) for side in sides] for form, sides in one["payoffs"].items()
                 }
     (tmp_path / "result.json").write_text(json.dumps(result))
-    for seed in range(5):
-        chosen = verify.prepare(verify.VerifyConfig(str(tmp_path / "result.json"), seed=seed)).parts
-        assert {part.tasks for part in chosen} == {("chicken",)}
+    found = list[set[str]]()
+    for seed in range(20):
+        parts = verify.prepare(verify.VerifyConfig(str(tmp_path / "result.json"), seed=seed)).parts
+        found.append({task for part in parts for task in part.tasks})
+    assert all("chicken" in tasks for tasks in found)
+    assert len(set.union(*found)) > 3  # a task that was left out of a result may be one of them
     for by_opponent in result["tasks"].values():
         for one in by_opponent.values():
             one["payoffs"] = {form: [[None] * len(side) for side in sides] for form, sides in one["payoffs"].items()}

@@ -20,8 +20,7 @@ from meta.runs.array_files import load_arrays, replace_arrays
 IPD = InfinitelyRepeated(matrix_games["prisoners_dilemma"])
 PENNIES = InfinitelyRepeated(matrix_games["matching_pennies"])
 CHICKEN = InfinitelyRepeated(matrix_games["chicken"], 0.0)
-PENNIES = matrix_games["matching_pennies"]
-TURNED = InfinitelyRepeated(MatrixGame.of(PENNIES.name, *PENNIES.seen_by(1)))
+TURNED = InfinitelyRepeated(MatrixGame.of(PENNIES.payoffs.name, *PENNIES.payoffs.seen_by(1)))
 
 
 def chicken_by_hand(own, rate, other, steps):

@@ -84,9 +84,12 @@ def test_settings_that_were_given_come_first(tmp_path):
 
 
 def test_an_examination_alone_is_no_unfinished_run(tmp_path):
-    path = make(tmp_path / "run")
-    (path / "examination_tables.json").write_text(json.dumps([{"title": "t", "columns": ["a"], "rows": [["1"]]}]))
-    assert "The run has not finished" not in read(path).text
+    tables = json.dumps([{"title": "t", "columns": ["a"], "rows": [["1"]]}])
+    with RunDirectory.create(tmp_path / "alone", {"seed": 0}, "python -m attacks.examine hub:adversary-cartpole"):
+        (tmp_path / "alone" / "examination_tables.json").write_text(tables)
+    assert "The run has not finished" not in read(tmp_path / "alone").text
+    (make(tmp_path / "run") / "examination_tables.json").write_text(tables)
+    assert "The run has not finished" in read(tmp_path / "run").text
 
 
 def test_an_unfinished_run_has_its_curves(tmp_path):
