@@ -11,7 +11,7 @@ from PIL import Image
 
 from configs.specs import read
 from marl import make_learner
-from marl.experiments.discovery import figures
+from marl.experiments.discovery import experiment, figures
 from marl.experiments.discovery.config import DiscoveryConfig, config_of
 from marl.learners.sampled.objective_registry import Form, load_objective
 from tests.marl.sampled_steps import CART_POLE
@@ -96,7 +96,6 @@ def test_a_drift_that_sees_the_time_is_searched_over_two_lengths(discover):
     assert summary["transfer"] == {}
     assert "of 64 and 128 environment steps" in shown
     units = json.loads((folder / "timed" / "units.json").read_text())
-    assert units[GAME] != units[long]  # each of trainings of its own length
     for arm, whole in (("evolved", "evolved"), ("tuned", "tuned_baseline")):
         parts = [(summary["environments"][name][arm]["mean"] - zero) / unit for name, (zero, unit) in units.items()]
         assert summary[whole]["mean"] == pytest.approx(np.mean(parts), abs=1e-4)
@@ -154,6 +153,18 @@ def test_work_counts_the_updates_of_all_lengths():
     assert several.num_trainings == 4 * games.num_trainings
     beside = dataclasses.replace(several, longer=5)
     assert beside.num_trainings - several.num_trainings == 5 * 4 * 256  # of four objectives
+
+
+def test_units_are_those_of_trainings_as_long_as_the_search_has(monkeypatch):
+    """One task needs no unit, and a few steps show the speed of the machine."""
+    monkeypatch.setattr(experiment, "fresh_trial", lambda arena, *_: arena)
+    sizes = {"environments": (GAME,), "unseen": (), "wider": 1, "num_envs": 4, "steps_per_update": 8, "longer": 3}
+    config = DiscoveryConfig(**sizes, total_steps=2 * experiment.MEASURED_STEPS, evaluation_trials=2)
+    (only,) = experiment.Discovery(config).measured.values()
+    assert 0 < only.num_updates < config.num_updates
+    several = experiment.Discovery(dataclasses.replace(config, lengths=(1, 3)))
+    assert [arena.num_updates for arena in several.measured.values()] == [config.num_updates, 3 * config.num_updates]
+    assert several.measured_share == 1
 
 
 def test_the_shape_of_l2_by_hand():
