@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import pytest
 
 from meta import RunDirectory, loop, process
+from meta.cluster.on_ray import run_on_host
 
 
 def test_a_call_with_a_large_state_has_more_steps(monkeypatch):
@@ -48,3 +49,9 @@ def test_a_signal_while_metrics_are_written_loses_no_step(tmp_path):
         number, state, metrics = run.restore(jnp.float32(0), 5)
     lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
     assert number == state == len(metrics["x"]) == len(lines) == 1
+
+
+def test_a_metric_cannot_take_the_place_of_the_number_of_an_iteration_on_a_cluster_either():
+    call = run_on_host(lambda key, number, state: (state, {"generation": number}), "generation", 0.0, None, "")
+    with pytest.raises(ValueError, match="metrics: got one named 'generation', which is what an iteration is called"):
+        call(0.0, None, 0, 1)

@@ -15,7 +15,7 @@ import games
 from attacks import messages, random_play
 from attacks.defences import DEFENCES
 from attacks.experiments import attack as attack_module
-from attacks.experiments import control_experiment, distillation, search
+from attacks.experiments import control_experiment, distillation, evaluation, search
 from attacks.experiments.attack import ADVERSARY_FILE, load_adversary, resolve, with_training
 from attacks.experiments.config import AttackConfig
 from attacks.experiments.control_experiment import ControlExperiment
@@ -112,6 +112,18 @@ def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path,
         assert len((tmp_path / "run" / stage / "metrics.jsonl").read_text().splitlines()) == 2
     with Image.open(tmp_path / "run/figures/steered.gif") as picture:
         assert 100 < picture.n_frames <= 201
+
+
+def test_random_messages_are_as_large_over_the_steps_that_a_victim_learns_from(monkeypatch):
+    """A member of an ensemble learns for a fifth of a training run."""
+    found = []
+    monkeypatch.setattr(evaluation, "controlled", lambda *arguments: found.append(arguments[-1]) or (None, {}))
+    monkeypatch.setattr(evaluation, "fresh_victims", lambda *_: None)
+    config = dataclasses.replace(configs.load(AttackConfig, "act", "cartpole"), message="linear")
+    for defence in ("none", "ensemble", "ensemble_of_trainings"):
+        attack = resolve(dataclasses.replace(config, defence=defence))
+        evaluation.play_adversary(attack, None, 2, jax.random.key(0))
+    assert found == [config.num_updates * 256, round(config.num_updates / 5) * 256, config.num_updates * 256]
 
 
 def test_a_fitness_that_control_does_not_have_is_not_checked_and_an_expert_has_no_message_that_turns():
