@@ -108,6 +108,10 @@ def missing(options: str) -> list[str]:
     Args:
       options: of the earlier command line.
     """
-    words = shlex.split(options)
-    names = [after for word, after in itertools.pairwise(words) if word == OPTION]
-    return [word for name in dict.fromkeys(names) if name not in _imported for word in (OPTION, name)]
+    names = modules_in(shlex.split(options))
+    return [word for name in names if name not in _imported for word in (OPTION, name)]
+
+
+def modules_in(words: Sequence[str]) -> list[str]:
+    """The modules that the options of an earlier command line name, each once."""
+    return list(dict.fromkeys(after for word, after in itertools.pairwise(words) if word == OPTION))

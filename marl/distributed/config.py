@@ -55,17 +55,18 @@ class DistributedConfig(configs.CommandConfig):
     """Side of the grey squares that images become, of which the last four are seen; 0 leaves images as they are. None:
     84, where they have a side of more than 100."""
     total_steps: int = 400_000
-    """Environment steps of all actors; what is left over after the last whole update is not taken."""
+    """Environment steps of all actors, with the empty ones in which a vector environment begins new episodes; what is
+    left over after the last whole update is not taken."""
     seed: int = 0
     """Seed of all random numbers, and of environments that have seeds."""
     evaluation_episodes: int = 32
     """Fresh episodes in the end, without exploration."""
     patience: float = 60.0
-    """Seconds for a rollout; then its actor starts again."""
+    """Seconds for a rollout of an actor in threads or on Ray; then it starts again."""
     address: str = ""
     """Address of a Ray cluster: ray://HOST:PORT, or auto; one is started on this machine if empty."""
     checkpoint_seconds: float = 15.0
-    """Save when the last checkpoint is this old; 0 saves as often as possible."""
+    """Save when the last checkpoint is this old and ten times as old as it took to write; 0 saves after each update."""
 
     def __post_init__(self) -> None:
         configs.check_least(self, actors=1, num_envs=1, evaluation_episodes=1)
@@ -133,6 +134,8 @@ class DistributedConfig(configs.CommandConfig):
     def without_effect(self) -> dict[str, str]:
         """Fields that change nothing with these values of the others, and the reasons."""
         idle = {} if self.where == "ray" else {"address": f"with where {self.where}"}
+        if self.where == "here":
+            idle["patience"] = "with where here, in whose thread the learner waits for the environments"
         if make_env(self.environment).kind != "gymnasium":
             idle["processes"] = f"with {self.environment}; it is for environments of Gymnasium"
         return idle

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from marl.blocks.advantages import mean
 from marl.core.learn import adopted
 from marl.core.learner import Learner, LearnerState, Metrics, Trajectory
 from marl.distributed.actors.actor_programs import alike
@@ -97,8 +98,8 @@ def _programs_of(learner: Learner, num_learners: int) -> _LearnerPrograms:
 
     def episodes(finished: jax.Array, ended: jax.Array) -> dict[str, jax.Array]:
         number = ended.sum()
-        mean = finished.sum() / jnp.maximum(number, 1)
-        return {"return": jnp.where(number > 0, mean, jnp.nan), "ended": number}
+        average = finished.sum() / jnp.maximum(number, 1)
+        return {"return": jnp.where(number > 0, average, jnp.nan), "ended": number}
 
     def update(
         run_key: jax.Array,
@@ -111,7 +112,8 @@ def _programs_of(learner: Learner, num_learners: int) -> _LearnerPrograms:
     ) -> tuple[LearnerState, Any, Metrics]:
         update_key = jax.random.split(jax.random.fold_in(run_key, number))[1]
         state, metrics = learner.update(jax.random.split(update_key, num_learners)[seat], state, trajectory)
-        return state, policy(state), metrics | {"reward": trajectory.reward.mean()} | episodes(finished, ended)
+        metrics = metrics | {"reward": mean(trajectory.reward, trajectory.valid)} | episodes(finished, ended)
+        return state, policy(state), metrics
 
     def apply(
         state: LearnerState, gradient: Any, finished: jax.Array, ended: jax.Array

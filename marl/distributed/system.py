@@ -21,7 +21,7 @@ class System(NamedTuple):
       inference: `actor`, each evaluates its policy; `central`, one thread does for all actors of a process.
       path: `queue`, rollouts one by one; `barrier`, one of all actors at once; `gradients`, taken by actors.
       lag: age of policies in updates, which makes results reproducible; None: as old as they get.
-      patience: seconds for a rollout; the first of an actor may take five times as long, or 300 s.
+      patience: seconds for a rollout in threads or on Ray; the first of an actor may take five times as long, or 300 s.
       address: of a Ray cluster; one is started on this machine if empty.
     """
 

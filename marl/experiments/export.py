@@ -28,6 +28,7 @@ from games.registry import make_game
 from marl.blocks import fan_in
 from marl.core.learner import Learner
 from marl.distributed.adapters.maker import make_env
+from marl.distributed.seat_learners import suited
 from marl.experiments.single_agent import LEARNER_FILE, SEAT
 from marl.learners import registry
 from marl.learners.registry import make_learner
@@ -81,6 +82,7 @@ class Policy(NamedTuple):
     activation: str  # between them, tanh or relu
     inputs: tuple[np.ndarray, np.ndarray] | None  # what is taken from observations, and what they are multiplied with
     bounds: tuple[np.ndarray, np.ndarray] | None  # middle and half width of actions that are squashed
+    limits: tuple[np.ndarray, np.ndarray] | None  # least and largest of actions that are clipped
     best: bool  # whether it is the number of the largest output
 
 
@@ -100,10 +102,10 @@ def read(config: ExportConfig) -> Source:
       ValueError: if there is no such file, or for a policy that is none of layers.
     """
     spec, environment, game, seat, own = load_arrays(Path(config.directory), config.number)
-    learner, parameters = with_parameters(spec, game, seat, own)
+    learner, parameters = with_parameters(spec, game, seat, own, config.directory)
     return Source(
         _policy(spec, game, seat, _dense(parameters, own)),
-        _exploit(game, learner, parameters),
+        _exploit(game, seat, learner, parameters),
         game.observation_space(game.agents[seat]).shape,
         f"{spec} of {environment}",
     )
@@ -153,6 +155,8 @@ def load_arrays(path: Path, number: int) -> Arrays:
         raise ValueError(f"number: got {number}; one of {', '.join(map(str, numbers))} is needed")
     players = specs.terms(settings["learner"])
     spec = players[number if method == "distributed" and len(players) > 1 else 0].strip()
+    if method == "distributed":  # images have a network of their own, which the config does not name
+        spec = suited(spec, game, seat)
     return Arrays(spec, settings["environment"], game, seat, own)
 
 
@@ -193,46 +197,56 @@ def _policy(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> 
     names.append(f"Dense_{len(names)}" if squashed else "_Heads_0.Dense_0")
     layers = [Layer(params[f"{name}.kernel"], params.get(f"{name}.bias", np.zeros(0))) for name in names]
     layers = [Layer(kernel, bias if bias.size else np.zeros(kernel.shape[1])) for kernel, bias in layers]
-    bounds = None
-    if squashed and isinstance(actions, Box):  # the outputs of SAC's actor are followed by those of its noise
-        number = int(np.prod(actions.shape))
-        layers[-1] = Layer(layers[-1].kernel[:, :number], layers[-1].bias[:number])
+    bounds = limits = None
+    if isinstance(actions, Box):
         low, high = (np.broadcast_to(np.asarray(x, float), actions.shape).ravel() for x in (actions.low, actions.high))
-        bounds = (low + high) / 2, (high - low) / 2
+        if squashed:  # the outputs of SAC's actor are followed by those of its noise
+            layers[-1] = Layer(layers[-1].kernel[:, : low.size], layers[-1].bias[: low.size])
+            bounds = (low + high) / 2, (high - low) / 2
+        else:
+            largest = np.finfo(np.float32).max  # in place of infinity, which C has no number for
+            limits = np.clip(low, -largest, largest), np.clip(high, -largest, largest)
     inputs = None
     if "statistics.mean" in arrays:
         epsilon = chosen.get("observation_epsilon", 1e-8)
         mean, variance = arrays["statistics.mean"].ravel(), arrays["statistics.variance"].ravel()
         inputs = mean, 1 / np.sqrt(variance + epsilon)
-    return Policy(tuple(layers), chosen["activation"], inputs, bounds, isinstance(actions, Discrete))
+    return Policy(tuple(layers), chosen["activation"], inputs, bounds, limits, isinstance(actions, Discrete))
 
 
-def _exploit(game: Game, learner: Learner, own: Any) -> Callable[[jax.Array], jax.Array]:
-    """The actions of the learner itself with these parameters."""
+def _exploit(game: Game, seat: int, learner: Learner, own: Any) -> Callable[[jax.Array], jax.Array]:
+    """The actions of the learner itself with these parameters, clipped as games clip them."""
+    space = game.action_space(game.agents[seat])
 
     def act_greedy(obs: jax.Array) -> jax.Array:
         assert learner.act_greedy is not None
         if learner.sees_all:  # the policy reads the own observation alone
             obs = jnp.concatenate([obs] * game.num_agents, -1)
-        return learner.act_greedy(own, learner.init_memory(own, len(obs)), obs)[0]
+        action = learner.act_greedy(own, learner.init_memory(own, len(obs)), obs)[0]
+        return jnp.clip(action, space.low, space.high) if isinstance(space, Box) else action
 
     return jax.jit(act_greedy)
 
 
-def with_parameters(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> tuple[Learner, Any]:
-    """A learner, and the parameters in these arrays, by which it acts."""
+def with_parameters(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray], file: str) -> tuple[Learner, Any]:
+    """A learner, and the parameters in these arrays of a file, by which it acts.
+
+    Shares of random actions that differ between parallel environments are for training: without them it acts greedily.
+    """
     learner = make_learner(spec, game, seat, num_updates=1)
-    own: Any = learner.policy(jax.jit(learner.init)(jax.random.key(0)))
+    own: Any = jax.jit(lambda key: learner.policy(learner.init(key)))(jax.random.key(0))  # its buffer is never made
     whole = array_files.named_leaves(own).keys() <= arrays.keys()
     if whole:
-        own = array_files.as_tree({name: arrays[name] for name in array_files.named_leaves(own)}, own, "directory")
+        own = array_files.as_tree({name: arrays[name] for name in array_files.named_leaves(own)}, own, file)
     elif hasattr(own, "_replace"):  # a file by an earlier version, which does not say how much is explored
         parts = {name for name in ("params", "statistics") if getattr(own, name, None) is not None}
-        own = own._replace(**{name: _part(arrays, name, getattr(own, name)) for name in parts})
+        own = own._replace(**{name: _part(arrays, name, getattr(own, name), file) for name in parts})
         learner = _greedy(learner)
     else:
-        own = _part(arrays, "params", own)
-    return learner, jax.tree.map(jnp.asarray, own)
+        own = _part(arrays, "params", own, file)
+    own = jax.tree.map(jnp.asarray, own)
+    explores = getattr(jax.eval_shape(lambda own: learner.init_memory(own, 1), own), "epsilon", None) is not None
+    return _greedy(learner) if explores else learner, own
 
 
 def _greedy(learner: Learner) -> Learner:
@@ -245,9 +259,9 @@ def _greedy(learner: Learner) -> Learner:
     return learner._replace(act=act)
 
 
-def _part(arrays: dict[str, np.ndarray], name: str, like: Any) -> Any:
+def _part(arrays: dict[str, np.ndarray], name: str, like: Any, file: str) -> Any:
     inside = {key.removeprefix(f"{name}."): x for key, x in arrays.items() if key.startswith(f"{name}.")}
-    return array_files.as_tree(inside, like, "directory")
+    return array_files.as_tree(inside, like, file)
 
 
 def to_c(policy: Policy, words: str = "", *, compressed: bool = True) -> str:
@@ -262,6 +276,8 @@ def to_c(policy: Policy, words: str = "", *, compressed: bool = True) -> str:
     sizes = [policy.layers[0].kernel.shape[0], *(layer.kernel.shape[1] for layer in policy.layers)]
     if policy.inputs:
         lines += [_array(name, x) for name, x in zip(("shift", "scale"), policy.inputs, strict=True)]
+    if policy.limits:
+        lines += [_array(name, x) for name, x in zip(("least", "largest"), policy.limits, strict=True)]
     if policy.bounds:
         lines += [_array(name, x) for name, x in zip(("middle", "half_width"), policy.bounds, strict=True)]
     body = [f"    float x0[{sizes[0]}];", f"    for (int i = 0; i < {sizes[0]}; i++)"]
@@ -283,6 +299,7 @@ def to_c(policy: Policy, words: str = "", *, compressed: bool = True) -> str:
     else:
         head = "void policy(const float *observation, float *action)"
         out = f"middle[j] + half_width[j] * tanhf({last}[j])" if policy.bounds else f"{last}[j]"
+        out = f"fminf(fmaxf({out}, least[j]), largest[j])" if policy.limits else out
         body += [f"    for (int j = 0; j < {sizes[-1]}; j++)", f"        action[j] = {out};"]
     return "\n".join([*lines, "", f"{head} {{", *body, "}", ""])
 

@@ -290,8 +290,10 @@ def read_configs(path: Path, program: str, first: str, first_is: str, kind: Call
     Raises:
       ValueError: if it is no run of this command, or if nothing says what it was begun with.
     """
-    check_folder(path)
-    record, there = read_record(path), os.path.lexists(path / CONFIG)
+    of_a_run = any(os.path.lexists(path / name) for name in (CONFIG, provenance.FILE, "checkpoints"))
+    if of_a_run:  # another folder may hold anything
+        check_folder(path)
+    record, there = read_record(path) if of_a_run else None, os.path.lexists(path / CONFIG)
     if not there and not record:
         raise ConfigError(f"--resume: got {configs.shown(str(path))}; the directory of a run (with {CONFIG}) is needed")
     text = configs.read_text(path / CONFIG) if there else ""

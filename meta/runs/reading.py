@@ -28,6 +28,7 @@ class RunFiles:
       config: every field by its name, nested as in `config.yaml`.
       summary: the results, as in `summary.json`, or in `crossplay.json` or `report.json`; empty if the run has not
         finished.
+      is_outdated: whether there are results, but of before the run went on with other settings.
 
     Args:
       path: the directory.
@@ -48,7 +49,9 @@ class RunFiles:
         if not isinstance(read, dict):
             raise ValueError(f"{path / CONFIG}: got {shown(read)}; fields with values are needed")
         self.config: dict[str, Any] = read
-        self.summary = _read_summary(path)
+        summary, now = _read_summary(path), self.record.digest if self.record else None
+        self.is_outdated = None not in (now, of := summary.get("config_digest")) and of != now
+        self.summary = {} if self.is_outdated else summary
 
     @property
     def rows(self) -> list[dict[str, Any]]:

@@ -79,7 +79,7 @@ class Actor:
         if step.infos:
             each = [one[3].infos or {} for one in steps]
             infos = {name: np.stack([one[name] for one in each]).mean((0, 1)) for name in step.infos}
-        rewards = np.array([t.reward.mean() for t in trajectories])
+        rewards = np.array([t.reward.mean(where=True if t.valid is None else t.valid) for t in trajectories])
         experience = programs.experience(keys.update, trajectories)
         number, version, taken = request.number, request.version, envs * programs.steps
         return Rollout(number, version, experience, rewards, finished, ended, infos, taken)

@@ -26,11 +26,11 @@ class Rollout(NamedTuple):
     number: int
     version: int
     experience: tuple[Any, ...]  # each learner's trajectory, or (gradient, metrics)
-    rewards: np.ndarray  # [learners], mean over steps and environments
+    rewards: np.ndarray  # [learners], mean over steps and environments, without empty steps
     finished: np.ndarray  # [learners, N], sum of the returns of the episodes that ended
     ended: np.ndarray  # [N], number of episodes that ended
     infos: dict[str, np.ndarray]  # infos of our games, `[agents]` each
-    steps: int  # of all environments
+    steps: int  # of all environments, with empty ones
 
 
 class Failure(NamedTuple):

@@ -33,7 +33,7 @@ def observed(space: Any, seen: Sequence[int] = ()) -> tuple[Space, Callable[[np.
     if not isinstance(space, theirs.Box):
         if isinstance(space, theirs.Discrete):
             raise ValueError(f"seen: got {list(seen)}; no entries of {space}, which is no vector, are needed")
-        raise ValueError(f"observations: got {space}; a Box or Discrete is needed")
+        raise ValueError(f"observations: got {_in_one_line(space)}; a Box or Discrete is needed")
     shape = space.shape
     if seen:
         if len(shape) != 1 or not all(0 <= i < shape[0] for i in seen):
@@ -69,4 +69,8 @@ def acted(space: Any) -> tuple[Space, Callable[[np.ndarray], np.ndarray]]:
             return np.clip(actions, low, high).astype(space.dtype)
 
         return spaces.Box(low, high, space.shape), clipped
-    raise ValueError(f"actions: got {space}; Discrete, MultiDiscrete or a Box of floats is needed")
+    raise ValueError(f"actions: got {_in_one_line(space)}; Discrete, MultiDiscrete or a Box of floats is needed")
+
+
+def _in_one_line(space: Any) -> str:
+    return " ".join(str(space).split())

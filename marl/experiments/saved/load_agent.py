@@ -192,7 +192,7 @@ def load_agent(path: Path | str, *, number: int | None = None) -> TrainedAgent |
 
 def _load_learner(file: Path, name: str, number: int) -> TrainedAgent:
     found = export.load_arrays(file, number)
-    learner, parameters = export.with_parameters(found.spec, found.game, found.seat, found.arrays)
+    learner, parameters = export.with_parameters(found.spec, found.game, found.seat, found.arrays, str(file))
 
     def fixed(parameters: Any) -> Learner:
         return learner._replace(

@@ -22,6 +22,7 @@ from meta.strategies import Evolution
 FILE = "sweep.yaml"
 SWEPT = ("mfos", "train", "distributed", "discover", "act")
 MOST_POINTS = 10_000
+DRAWS = 100  # for each point of a random search, until there are enough that differ
 MAX_BYTES = 2**20  # of a file, which may have as many values
 LONGEST_NAME = 100  # letters of a directory
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -196,7 +197,13 @@ def points_of(sweep: Sweep, command: Command) -> list[Point]:
     default = command.default(sweep.first)
     if sweep.samples:
         whole = {name: is_whole(default, name, sweep.options) for name in sweep.options}
-        drawn = [_draw(sweep, whole, number) for number in range(sweep.samples)]
+        different = dict[tuple[tuple[str, ...], ...], dict[str, list[str]]]()
+        for number in range(DRAWS * sweep.samples):  # fewer points where there are no more
+            chosen = _draw(sweep, whole, number)
+            different.setdefault(tuple(map(tuple, chosen.values())), chosen)
+            if len(different) == sweep.samples:
+                break
+        drawn = [*different.values()]
     else:
         if name := next((name for name, values in sweep.options.items() if _ranges(values)), None):
             got = shown(sweep.options[name][0][0])
@@ -300,7 +307,8 @@ def _draw(sweep: Sweep, whole: Mapping[str, bool], number: int) -> dict[str, lis
             if not (low < high and np.isfinite([low, high]).all()):
                 raise ConfigError(f"{name}: got {shown(words[0])}; the lowest number first is needed")
             drawn = np.exp(generator.uniform(*np.log([low, high]))) if low > 0 else generator.uniform(low, high)
-            words = [str(round(drawn)) if whole[name] else f"{drawn:.4g}"]
+            even = 2 if name.endswith("population_size") else 1  # evolution takes candidates in pairs
+            words = [str(even * round(drawn / even)) if whole[name] else f"{drawn:.4g}"]
         chosen[name] = words
     return chosen
 

@@ -157,6 +157,8 @@ def off_policy_learner(
     bounds = (actions.low, actions.high) if isinstance(actions, Box) else (jnp.inf,)
     if not all(isinstance(bound, jax.core.Tracer) or np.isfinite(bound).all() for bound in bounds):
         raise ValueError(f"action space: got {actions}; a Box with bounds is needed")
+    if not jnp.issubdtype(actions.dtype, jnp.floating):
+        raise ValueError(f"action space: got {actions}; a Box of floats is needed")
     low, high = (jnp.broadcast_to(jnp.asarray(x, jnp.float32), actions.shape) for x in bounds)
     middle, half = (low + high) / 2, (high - low) / 2
     num_inputs, num_actions = math.prod(seen.shape), math.prod(actions.shape)

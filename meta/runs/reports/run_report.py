@@ -16,7 +16,7 @@ from xml.etree.ElementTree import Element
 from rich.console import Console
 
 import configs
-from configs import files
+from configs import files, plugins
 from configs.usage import Positional
 from meta.atomic_files import check_folder, write_whole
 from meta.runs.formatting import duration, many, say
@@ -128,7 +128,8 @@ def _body(run: RunFiles) -> Iterator[Element]:
 def _conclusions(run: RunFiles) -> list[str]:
     found = [run.summary.get("conclusion")]
     if not run.summary and (run.metrics or not read_tables(run.path, OF_EXAMINATION)):  # none of an examination alone
-        found = ["The run has not finished: this is the state of its files."]
+        before = "; its tables and figures are of before it went on with other settings" if run.is_outdated else ""
+        found = [f"The run has not finished: this is the state of its files{before}."]
     return [line for one in found if isinstance(one, str) for line in one.splitlines()]
 
 
@@ -300,13 +301,16 @@ def _provenance(run: RunFiles) -> list[Element]:
 def _repeat(run: RunFiles) -> list[Element]:
     program, line = _command(run.record)
     path, parts = str(run.path), list[tuple[str, str]]()
+    modules = plugins.modules_in(run.record.repeated) if run.record else []
     if line:
         parts.append(("Repeat the run, with the same result to the last bit on such devices and versions:", line))
     if program:
-        parts.append(("Continue it, or make it longer:", f"{program} --resume {shlex.quote(path)}"))
+        words = shlex.join(["--resume", path, *(word for module in modules for word in (plugins.OPTION, module))])
+        parts.append(("Continue it, or make it longer:", f"{program} {words}"))
         again = f"marl-shaping report {shlex.quote(path)}"
         parts.append(("Write this page again:", again))
-    parts.append(("Use it in Python:", f"import marl\n\nrun = marl.load_run({path!r})\nrun.summary, run.metrics"))
+    imports = "\n".join(["import marl", *(f"import {module}" for module in modules)])
+    parts.append(("Use it in Python:", f"{imports}\n\nrun = marl.load_run({path!r})\nrun.summary, run.metrics"))
     return [
         x for words, code in parts for x in (page.element("p", words), page.element("pre", page.element("code", code)))
     ]

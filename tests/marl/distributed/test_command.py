@@ -81,6 +81,7 @@ def test_one_of_our_games_is_filmed(within, tmp_path, headless):
         (["CartPole-v1", "--lag=-1"], "lag: got -1"),
         (["CartPole-v1", "--learner=dqn", "--where=threads", "--path=barrier", "--actors=3"], "multiple of the 192"),
         (["CartPole-v1", "--address=auto"], "address: has no effect with where here"),
+        (["CartPole-v1", "--patience=5"], "patience: has no effect with where here"),
         (["coin_game", "--processes"], "processes: has no effect with coin_game"),
         (["CartPole-v1", "--past-selves=0.2"], "past_selves: got one learner for seats that are not alike"),
     ],

@@ -281,8 +281,10 @@ def test_invalid_steps_have_no_gradient(spec):
     actor = Actor(programs, Late()(), 0, jax.random.key(1))
     actor.begin(0, jax.random.key(2))
     policies = (learner.policy(learner.init(jax.random.key(0))),)
-    found = actor.play(RolloutRequest(0, 0, policies)).experience[0]
+    rollout = actor.play(RolloutRequest(0, 0, policies))
+    found = rollout.experience[0]
     np.testing.assert_array_equal(found.valid[:, 0], [1, 1, 1, 1, 0, 1, 1, 1, 1, 0])
+    np.testing.assert_allclose(rollout.rewards, found.reward[found.valid].mean(), rtol=1e-6)
     # The next observation of a step is that of the following step, except at ends of episodes.
     goes_on = found.valid & ~found.done
     np.testing.assert_array_equal(found.next_obs[:-1][goes_on[:-1]], found.obs[1:][goes_on[:-1]])

@@ -72,6 +72,15 @@ def test_each_of_two_seeds_is_drawn_half_of_the_time(tmp_path):
     assert abs(np.mean(actions[:, 0] == 2.0) - 0.5) < 4 * 0.5 / 1000**0.5
 
 
+def test_parameters_of_one_training_are_none_of_several(tmp_path):
+    config = ExactShapingConfig(shaper="good_shepherd", seeds=2)
+    save_agent(tmp_path / "two.safetensors", config, jnp.zeros((2, 5)))
+    agent = load_agent(tmp_path / "two.safetensors")
+    with pytest.raises(ValueError, match=r"parameters: got arrays of shape .*; those of all 2 trainings"):
+        agent.learner(agent.parameters[0])
+    load_agent(tmp_path / "two.safetensors", number=0).learner(agent.parameters[0])
+
+
 def test_a_file_without_an_agent_is_refused_in_one_line(tmp_path):
     config = ExactShapingConfig(hidden_units=4)
     parameters = trained(config)
@@ -233,7 +242,7 @@ def test_a_learner_kept_without_its_exploration_acts_greedily():
     learner = make_learner(spec, game)
     policy = learner.policy(learner.init(jax.random.key(1)))
     arrays = array_files.named_leaves({"params": policy.params})
-    loaded, own = export.with_parameters(spec, game, 0, arrays)
+    loaded, own = export.with_parameters(spec, game, 0, arrays, "a file")
     obs = jnp.tile(jnp.array([0.1, -0.2, 0.03, 0.4]), (64, 1))
     found, *_ = loaded.act(jax.random.key(2), own, loaded.init_memory(own, 64), obs)
     greedy, _ = learner.act_greedy(policy, learner.init_memory(policy, 64), obs)

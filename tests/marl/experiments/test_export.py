@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,8 +13,11 @@ import pytest
 
 import configs
 from games.registry import make_game
+from marl.distributed.adapters.maker import make_env
+from marl.distributed.seat_learners import make_learners
 from marl.experiments import export
 from marl.experiments.learner_training import TrainConfig
+from marl.experiments.saved.load_agent import load_agent
 from marl.experiments.single_agent import LEARNER_FILE
 from marl.export import main
 from marl.learners.registry import make_learner
@@ -109,6 +113,52 @@ def test_the_file_compiles_alone(run, tmp_path, monkeypatch, capsys):
         x = np.maximum(x, 0) if i < 2 else 2 * np.tanh(x)
     found = subprocess.run(["./main"], check=True, capture_output=True, text=True).stdout
     assert float(found) == pytest.approx(x[0], abs=1e-4)
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
+def test_actions_that_no_function_squashes_are_clipped_as_the_game_clips_them(run, tmp_path):
+    """Pendulum's torque lies between -2 and 2; the last layer is made to leave it on both sides."""
+    policy = export.read(export.ExportConfig(str(run("ppo(hidden=[5])", "Pendulum-v1")))).policy
+    *others, last = policy.layers
+    policy = policy._replace(layers=(*others, last._replace(kernel=1e4 * last.kernel)))
+    call = export.caller(policy, export.compiled(export.to_c(policy), tmp_path))
+    found = call(np.random.default_rng(0).normal(size=(50, 3)))
+    assert (found.min(), found.max()) == (-2, 2)
+
+
+class Squares(gymnasium.Env):
+    """Images of 40 pixels a side, which have the network of images."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (40, 40, 3), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, render_mode=None):
+        del render_mode
+
+
+def test_a_run_that_saw_images_is_loaded_with_their_network_and_without_its_buffer(tmp_path, monkeypatch):
+    spec = gymnasium.envs.registration.EnvSpec("Squares-v0", Squares)
+    monkeypatch.setitem(gymnasium.registry, "Squares-v0", spec)
+    env = make_env("Squares-v0")()
+    learner = make_learners("r2d2(memory=16, buffer_size=64)", env.game, 1)[0]
+    env.close()
+    policy = learner.policy(learner.init(jax.random.key(0)))
+    settings = {"learner": "r2d2(memory=16, buffer_size=2_000_000_000)", "environment": "Squares-v0"}
+    array_files.replace_arrays(tmp_path / LEARNER_FILE, {"0": policy}, {"method": "distributed", "config": settings})
+    agent = load_agent(tmp_path)
+    jax.tree.map(np.testing.assert_array_equal, agent.parameters, policy)
+
+
+@pytest.mark.parametrize("spec", ["r2d2(memory=4, buffer_size=8, batch_size=2)", "ape_x(hidden=[4], buffer_size=8)"])
+def test_a_loaded_learner_does_not_explore_as_an_actor_of_many(run, spec):
+    """The first of parallel environments acts at random in 40 % of its steps, for ever."""
+    agent = load_agent(run(spec, "CartPole-v1"))
+    learner = agent.learner(agent.parameters)
+    obs = jnp.ones((1, 4))
+    memory = learner.init_memory(agent.parameters, 1)
+    keys = jax.random.split(jax.random.key(0), 100)
+    actions = jax.vmap(lambda key: learner.act(key, agent.parameters, memory, obs)[0])(keys)
+    assert len(np.unique(actions)) == 1
 
 
 def test_players_of_actors_are_learners_of_their_own(tmp_path):

@@ -401,6 +401,10 @@ def test_a_directory_with_only_a_lock_is_empty(runs, tmp_path):
     (path / ".lock").touch()
     status, said = go(main, "--resume", str(path))
     assert (status, said.count("\n"), "the directory of a run (with config.yaml) is needed" in said) == (2, 1, True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "link").symlink_to(path)
+    status, said = go(main, "--resume", str(tmp_path / "other"))  # what is in a folder that is no run is not looked at
+    assert (status, said.count("\n"), "the directory of a run (with config.yaml) is needed" in said) == (2, 1, True)
     assert go(main, "there", "--out", str(path)) == (0, "")
     assert results(path) == results(runs / "whole")
 

@@ -184,6 +184,8 @@ def test_entries_that_are_seen_and_images_that_are_turned():
     np.testing.assert_array_equal(act(np.array([[0, 0], [2, 1]])), [[5, 1], [7, 2]])
     with pytest.raises(ValueError, match=r"^seen: got \[0\]; no entries of Discrete\(4\)"):
         observed(gymnasium.spaces.Discrete(4), (0,))
+    with pytest.raises(ValueError, match=r"^actions: got .*; Discrete, MultiDiscrete or a Box of floats is needed$"):
+        acted(gymnasium.spaces.MultiDiscrete([[2, 2], [2, 2]]))
     for space in (gymnasium.spaces.Dict({}), gymnasium.spaces.Text(3)):
         with pytest.raises(ValueError, match="is needed"):
             observed(space)

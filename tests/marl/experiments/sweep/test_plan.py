@@ -77,6 +77,17 @@ def test_a_random_search_is_the_same_for_the_same_seed_and_within_its_ranges():
     assert len({point.name for point in points}) == 200
 
 
+def test_points_of_a_random_search_all_differ_and_are_as_many_as_there_are():
+    points = points_of("mfos ipd --opponent naive,lola --trials 1..2", samples=9)
+    assert len({(point.config.opponent, point.config.trials) for point in points}) == len(points) == 4
+    sizes = [
+        point.config.evolution.population_size
+        for point in points_of("mfos ipd --evolution.population-size 64..256", samples=20)
+    ]
+    assert len(set(sizes)) == 20
+    assert all(size % 2 == 0 for size in sizes)  # of antithetic pairs
+
+
 def test_points_of_one_name_get_numbers():
     names = [point.name for point in points_of("mfos ipd --seed 1,1")]
     assert names == ["0-seed=1", "1-seed=1"]

@@ -397,6 +397,13 @@ def test_actions_without_bounds_and_integers_are_refused():
 
     with pytest.raises(ValueError, match="a Box with bounds is needed"):
         sac(Free(PENDULUM.environment, PENDULUM.params))
+
+    class Whole(type(PENDULUM)):
+        def action_space(self, agent):
+            return Box(0, 10, (2,), jnp.int32)
+
+    with pytest.raises(ValueError, match="a Box of floats is needed"):
+        td3(Whole(PENDULUM.environment, PENDULUM.params))
     with pytest.raises(ValueError, match="buffer_size: got 7; a multiple of the 4 steps"):
         jax.eval_shape(
             lambda key: learn(key, PENDULUM, [td3(PENDULUM, replay={"buffer_size": 7})], num_updates=1, num_envs=4),

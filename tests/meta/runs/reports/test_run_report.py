@@ -10,6 +10,7 @@ from PIL import Image, PngImagePlugin
 from marl.commands import describe
 from meta import RunDirectory
 from meta.runs.execution import execute
+from meta.runs.reading import RunFiles
 from meta.runs.reports.run_report import write_run_report
 
 EVIL = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
@@ -90,6 +91,27 @@ def test_an_examination_alone_is_no_unfinished_run(tmp_path):
     assert "The run has not finished" not in read(tmp_path / "alone").text
     (make(tmp_path / "run") / "examination_tables.json").write_text(tables)
     assert "The run has not finished" in read(tmp_path / "run").text
+
+
+def test_results_of_before_a_run_was_made_longer_are_none_of_it(tmp_path):
+    path = make(tmp_path / "run", summary={"conclusion": "All is well."})
+    assert "All is well." in read(path).text
+    with RunDirectory(path) as run:
+        run.go_on({"seed": 0, "opponent": "naive", "generations": 9})
+    files = RunFiles(path)
+    assert (files.summary, files.is_outdated) == ({}, True)
+    text = read(path).text
+    assert "All is well." not in text
+    assert "its tables and figures are of before it went on with other settings" in text
+    with RunDirectory(path) as run:
+        run.write_summary({"conclusion": "Still."})
+    assert "Still." in read(path).text
+
+
+def test_a_run_with_modules_of_ones_own_goes_on_with_them(tmp_path):
+    text = read(make(tmp_path / "run", options=["--opponent", "mine", "--import", "my_learners"])).text
+    assert f"python -m marl.mfos --resume {tmp_path}/run --import my_learners" in text
+    assert "import marl\nimport my_learners\n" in text
 
 
 def test_an_unfinished_run_has_its_curves(tmp_path):
