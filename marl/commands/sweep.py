@@ -161,7 +161,8 @@ def _run(planned: Planned) -> int:
     console = Console(quiet=options.quiet, highlight=False)
     left = [point for point in points if not finished(out / point.name, point.config)]
     done = f", {len(points) - len(left):,} of them done before" if len(left) < len(points) else ""
-    say(console, f"{sweep.command} {sweep.first}: {many(len(points), 'point')}{done}")
+    all_of = f" of {sweep.samples:,} asked for, because no more differ" if len(points) < sweep.samples else ""
+    say(console, f"{sweep.command} {sweep.first}: {many(len(points), 'point')}{all_of}{done}")
     groups = [[point] for point in left] if sweep.separately else groups_of(left)
     tasks = [_task(planned, group) for group in groups]
     problems = _Parts(console, planned, tasks).run()

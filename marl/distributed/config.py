@@ -66,7 +66,7 @@ class DistributedConfig(configs.CommandConfig):
     address: str = ""
     """Address of a Ray cluster: ray://HOST:PORT, or auto; one is started on this machine if empty."""
     checkpoint_seconds: float = 15.0
-    """Save when the last checkpoint is this old and ten times as old as it took to write; 0 saves after each update."""
+    """Least seconds between checkpoints, and ten times as long as the last took to write; 0 saves after each update."""
 
     def __post_init__(self) -> None:
         configs.check_least(self, actors=1, num_envs=1, evaluation_episodes=1)
@@ -135,7 +135,7 @@ class DistributedConfig(configs.CommandConfig):
         """Fields that change nothing with these values of the others, and the reasons."""
         idle = {} if self.where == "ray" else {"address": f"with where {self.where}"}
         if self.where == "here":
-            idle["patience"] = "with where here, in whose thread the learner waits for the environments"
+            idle["patience"] = "with where here, because nothing interrupts environments in the learner's own thread"
         if make_env(self.environment).kind != "gymnasium":
             idle["processes"] = f"with {self.environment}; it is for environments of Gymnasium"
         return idle

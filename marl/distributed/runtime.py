@@ -78,8 +78,8 @@ def train(
         None.
       seed: of environments that have seeds of their own.
       store: keeps metrics and checkpoints, and gives back those of a run that was stopped, with new environments.
-      checkpoint_seconds: save when the last checkpoint is this old, or ten times as old as saving it took; 0 saves
-        after every update.
+      checkpoint_seconds: least seconds between checkpoints, which are at least ten times what the last one took to
+        write; 0 saves after every update.
       report: called as `report(updates so far, their last metrics, seconds of running)`, some times a second.
       look: called with the metrics of every update.
       say: called with a line for the user, such as the failure of an actor.

@@ -82,8 +82,8 @@ class Policy(NamedTuple):
     activation: str  # between them, tanh or relu
     inputs: tuple[np.ndarray, np.ndarray] | None  # what is taken from observations, and what they are multiplied with
     bounds: tuple[np.ndarray, np.ndarray] | None  # middle and half width of actions that are squashed
-    limits: tuple[np.ndarray, np.ndarray] | None  # least and largest of actions that are clipped
     best: bool  # whether it is the number of the largest output
+    limits: tuple[np.ndarray, np.ndarray] | None = None  # least and largest of actions that are clipped
 
 
 class Source(NamedTuple):
@@ -203,15 +203,15 @@ def _policy(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray]) -> 
         if squashed:  # the outputs of SAC's actor are followed by those of its noise
             layers[-1] = Layer(layers[-1].kernel[:, : low.size], layers[-1].bias[: low.size])
             bounds = (low + high) / 2, (high - low) / 2
-        else:
-            largest = np.finfo(np.float32).max  # in place of infinity, which C has no number for
+        elif np.isfinite([low, high]).any():
+            largest = np.finfo(np.float32).max  # `_array` writes no infinity
             limits = np.clip(low, -largest, largest), np.clip(high, -largest, largest)
     inputs = None
     if "statistics.mean" in arrays:
         epsilon = chosen.get("observation_epsilon", 1e-8)
         mean, variance = arrays["statistics.mean"].ravel(), arrays["statistics.variance"].ravel()
         inputs = mean, 1 / np.sqrt(variance + epsilon)
-    return Policy(tuple(layers), chosen["activation"], inputs, bounds, limits, isinstance(actions, Discrete))
+    return Policy(tuple(layers), chosen["activation"], inputs, bounds, isinstance(actions, Discrete), limits)
 
 
 def _exploit(game: Game, seat: int, learner: Learner, own: Any) -> Callable[[jax.Array], jax.Array]:
@@ -231,7 +231,7 @@ def _exploit(game: Game, seat: int, learner: Learner, own: Any) -> Callable[[jax
 def with_parameters(spec: str, game: Game, seat: int, arrays: dict[str, np.ndarray], file: str) -> tuple[Learner, Any]:
     """A learner, and the parameters in these arrays of a file, by which it acts.
 
-    Shares of random actions that differ between parallel environments are for training: without them it acts greedily.
+    Ape-X and R2D2 give each parallel environment a share of random actions, for training. Loaded, they act greedily.
     """
     learner = make_learner(spec, game, seat, num_updates=1)
     own: Any = jax.jit(lambda key: learner.policy(learner.init(key)))(jax.random.key(0))  # its buffer is never made

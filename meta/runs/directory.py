@@ -257,10 +257,14 @@ class RunDirectory:
 
 def read_record(path: Path) -> Record | None:
     """The record of a run, of `run.json` or, if that is damaged, of the newest checkpoint; None without either."""
+    return own_record(path) or next(filter(None, map(checkpoints.record_in, reversed(_checkpoints(path)))), None)
+
+
+def own_record(path: Path) -> Record | None:
+    """The record in the `run.json` of a run; None if it is not there or damaged."""
     with contextlib.suppress(OSError):
-        if found := Record.from_json(files.read(path / provenance.FILE, most=checkpoints.MAX_RECORD)):
-            return found
-    return next(filter(None, map(checkpoints.record_in, reversed(_checkpoints(path)))), None)
+        return Record.from_json(files.read(path / provenance.FILE, most=checkpoints.MAX_RECORD))
+    return None
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import numpy as np
 
 import configs
 from configs import files, short, shown
-from meta.runs.directory import CONFIG, read_record
+from meta.runs.directory import CONFIG, own_record, read_record
 
 METRICS = "metrics.jsonl"
 RESULTS = ("summary.json", "crossplay.json", "report.json")  # a run has one of them, when it has finished
@@ -27,8 +27,8 @@ class RunFiles:
       command: the command line that began the run, such as `python -m marl.mfos ipd`.
       config: every field by its name, nested as in `config.yaml`.
       summary: the results, as in `summary.json`, or in `crossplay.json` or `report.json`; empty if the run has not
-        finished.
-      is_outdated: whether there are results, but of before the run went on with other settings.
+        finished, or if they are outdated.
+      is_outdated: True if the results were written before the run was resumed with other settings.
 
     Args:
       path: the directory.
@@ -49,8 +49,8 @@ class RunFiles:
         if not isinstance(read, dict):
             raise ValueError(f"{path / CONFIG}: got {shown(read)}; fields with values are needed")
         self.config: dict[str, Any] = read
-        summary, now = _read_summary(path), self.record.digest if self.record else None
-        self.is_outdated = None not in (now, of := summary.get("config_digest")) and of != now
+        summary, latest = _read_summary(path), own_record(path)  # a checkpoint may be of earlier settings
+        self.is_outdated = latest is not None and summary.get("config_digest", latest.digest) != latest.digest
         self.summary = {} if self.is_outdated else summary
 
     @property

@@ -79,7 +79,7 @@ class Actor:
         if step.infos:
             each = [one[3].infos or {} for one in steps]
             infos = {name: np.stack([one[name] for one in each]).mean((0, 1)) for name in step.infos}
-        rewards = np.array([t.reward.mean(where=True if t.valid is None else t.valid) for t in trajectories])
+        rewards = np.array([_mean_reward(t) for t in trajectories], np.float32)
         experience = programs.experience(keys.update, trajectories)
         number, version, taken = request.number, request.version, envs * programs.steps
         return Rollout(number, version, experience, rewards, finished, ended, infos, taken)
@@ -87,6 +87,14 @@ class Actor:
     def close(self) -> None:
         """Closes the environments."""
         self._env.close()
+
+
+def _mean_reward(trajectory: Trajectory) -> float:
+    """The mean over the steps that are not empty; 0 if all are."""
+    reward = np.asarray(trajectory.reward)
+    if trajectory.valid is not None:
+        reward = reward[np.asarray(trajectory.valid)]
+    return float(reward.mean()) if reward.size else 0.0
 
 
 def check_finite(step: EnvStep) -> None:

@@ -26,7 +26,8 @@ class SavedRun(RunFiles):
       command: the command line that began the run, such as `python -m marl.mfos ipd`.
       config: every field by its name, nested as in `config.yaml`.
       summary: the results, as in `summary.json`, or in `crossplay.json` or `report.json`; empty if the run has not
-        finished.
+        finished, or if they are outdated.
+      is_outdated: True if the results were written before the run was resumed with other settings.
     """
 
     def __repr__(self) -> str:

@@ -182,15 +182,16 @@ def load_shaper(path: Path | str) -> Agent:
     like = jax.eval_shape(shaper.init, jax.random.key(0))
     shapes = tuple((*several, *x.shape) for x in jax.tree.leaves(like))
     parameters = jax.tree.map(jnp.asarray, array_files.as_tree(arrays, like, str(file), several))
-    make = partial(_any_seed, shaper.learner, shapes) if several else shaper.learner
+    make = partial(_any_seed, shaper.learner, config.seeds, shapes) if several else shaper.learner
     return Agent(given, make, parameters, config)
 
 
-def _any_seed(make: Callable[[Any], Learner], shapes: tuple[tuple[int, ...], ...], parameters: Any) -> Learner:
-    seeds = shapes[0][0]
-    if (got := tuple(jnp.shape(x) for x in jax.tree.leaves(parameters))) != shapes:
+def _any_seed(
+    make: Callable[[Any], Learner], seeds: int, shapes: tuple[tuple[int, ...], ...], parameters: Any
+) -> Learner:
+    if tuple(jnp.shape(x) for x in jax.tree.leaves(parameters)) != shapes:
         raise ValueError(
-            f"parameters: got arrays of shape {list(got)}; those of all {seeds} trainings, {list(shapes)}, are needed. "
+            f"parameters: got those of another shape; those of all {seeds} trainings are needed. "
             "marl.load_agent(path, number=0) is the first alone"
         )
 

@@ -22,7 +22,7 @@ from meta.strategies import Evolution
 FILE = "sweep.yaml"
 SWEPT = ("mfos", "train", "distributed", "discover", "act")
 MOST_POINTS = 10_000
-DRAWS = 100  # for each point of a random search, until there are enough that differ
+DRAWS = 1_000  # in a row of points that are there already, before a random search is at its end
 MAX_BYTES = 2**20  # of a file, which may have as many values
 LONGEST_NAME = 100  # letters of a directory
 _NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
@@ -42,7 +42,8 @@ class SweepOptions:
     file: str = ""
     """YAML file of a sweep, in place of the command and its options: command, first, and options with lists."""
     samples: int = 0
-    """Random search: this many points, drawn from the values, and from ranges such as 0.001..0.1. 0 is the grid."""
+    """Random search: this many different points, or as many as there are, drawn from the values, and from ranges such
+    as 0.001..0.1. 0 is the grid."""
     sample_seed: int = 0
     """Seed of the random search."""
     on: Literal["here", "ray", "slurm"] = "here"
@@ -198,11 +199,12 @@ def points_of(sweep: Sweep, command: Command) -> list[Point]:
     if sweep.samples:
         whole = {name: is_whole(default, name, sweep.options) for name in sweep.options}
         different = dict[tuple[tuple[str, ...], ...], dict[str, list[str]]]()
-        for number in range(DRAWS * sweep.samples):  # fewer points where there are no more
+        number = last = 0
+        while len(different) < sweep.samples and number - last < DRAWS:
             chosen = _draw(sweep, whole, number)
+            number, before = number + 1, len(different)
             different.setdefault(tuple(map(tuple, chosen.values())), chosen)
-            if len(different) == sweep.samples:
-                break
+            last = number if len(different) > before else last
         drawn = [*different.values()]
     else:
         if name := next((name for name, values in sweep.options.items() if _ranges(values)), None):
@@ -307,7 +309,7 @@ def _draw(sweep: Sweep, whole: Mapping[str, bool], number: int) -> dict[str, lis
             if not (low < high and np.isfinite([low, high]).all()):
                 raise ConfigError(f"{name}: got {shown(words[0])}; the lowest number first is needed")
             drawn = np.exp(generator.uniform(*np.log([low, high]))) if low > 0 else generator.uniform(low, high)
-            even = 2 if name.endswith("population_size") else 1  # evolution takes candidates in pairs
+            even = 2 if name.endswith("population_size") else 1  # antithetic sampling needs it
             words = [str(even * round(drawn / even)) if whole[name] else f"{drawn:.4g}"]
         chosen[name] = words
     return chosen

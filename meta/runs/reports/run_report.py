@@ -128,8 +128,9 @@ def _body(run: RunFiles) -> Iterator[Element]:
 def _conclusions(run: RunFiles) -> list[str]:
     found = [run.summary.get("conclusion")]
     if not run.summary and (run.metrics or not read_tables(run.path, OF_EXAMINATION)):  # none of an examination alone
-        before = "; its tables and figures are of before it went on with other settings" if run.is_outdated else ""
-        found = [f"The run has not finished: this is the state of its files{before}."]
+        found = ["The run has not finished: this is the state of its files."]
+        if run.is_outdated:
+            found = ["The run was resumed with other settings and has not finished. Its results are from before."]
     return [line for one in found if isinstance(one, str) for line in one.splitlines()]
 
 

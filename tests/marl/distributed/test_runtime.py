@@ -257,6 +257,16 @@ def test_impossible_settings_are_refused_before_anything_runs():
     train([make_learner("random", GAME)], [THEIRS], **settings(num_updates=1))  # it learns nothing
 
 
+def test_a_rollout_of_empty_steps_has_a_reward_of_0():
+    """The episode has four steps, and the environment begins the next one in the fifth."""
+    programs = ActorPrograms([make_learner("random", Late(1)().game)], 1, 1, 1)
+    actor = Actor(programs, Late(1)(), 0, jax.random.key(1))
+    actor.begin(0, jax.random.key(2))
+    rewards = [actor.play(RolloutRequest(i, 0, ((),))).rewards.item() for i in range(5)]
+    assert all(reward >= 3 for reward in rewards[:4])
+    assert rewards[4] == 0
+
+
 REPLAYED = "hidden=[8], batch_size=4, gradient_steps=1"
 
 

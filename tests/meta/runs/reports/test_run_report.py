@@ -102,10 +102,12 @@ def test_results_of_before_a_run_was_made_longer_are_none_of_it(tmp_path):
     assert (files.summary, files.is_outdated) == ({}, True)
     text = read(path).text
     assert "All is well." not in text
-    assert "its tables and figures are of before it went on with other settings" in text
+    assert "was resumed with other settings and has not finished. Its results are from before." in text
     with RunDirectory(path) as run:
         run.write_summary({"conclusion": "Still."})
     assert "Still." in read(path).text
+    (path / "run.json").unlink()  # then nothing says with which settings it went on last
+    assert not RunFiles(path).is_outdated
 
 
 def test_a_run_with_modules_of_ones_own_goes_on_with_them(tmp_path):
