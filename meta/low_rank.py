@@ -6,7 +6,8 @@ matrix is
     W + sigma A B^T / sqrt(rank),        A [m, rank], B [n, rank] standard normal,
 
 and x W + sigma / sqrt(rank) (x A) B^T is computed without ever making it. Entries of A B^T / sqrt(rank) have variance 1
-and are uncorrelated, so that the estimate of the gradient is that of full noise, and as unbiased.
+and are uncorrelated, so that the estimate of the gradient is unbiased to first order in sigma. They are not normal,
+and what full noise estimates without bias at any sigma, it estimates with a bias that falls with the rank.
 """
 
 from __future__ import annotations

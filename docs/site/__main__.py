@@ -52,7 +52,8 @@ def build(config: Path) -> list[str]:
     faults = [f"{place}: {fault}" for fault, place in re.findall(r"^Warning: (.*)\n\s*╭─\[ (\S+) \]", output, re.M)]
     faults += re.findall(r"^Warning: (.* in \S+)$", output, re.M)
     faults += re.findall(r"^(?:mkdocstrings|griffe|autorefs|WARNING)\b.*|^RuntimeError: Python error: .*", output, re.M)
-    return faults or (output.strip().splitlines()[-1:] if done.returncode else [])
+    ended = [f"zensical ended with status {done.returncode}"] if done.returncode else []
+    return faults or (ended and output.strip().splitlines()[-1:]) or ended
 
 
 def _made(path: Path) -> Path:

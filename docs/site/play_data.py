@@ -23,6 +23,7 @@ GAME = InfinitelyRepeated(prisoners_dilemma)  # of the learner and of the traini
 FEWER_ROUNDS = 1 - 1 / ROUNDS  # the discount at which a zero-determinant strategy fits a mean over so many rounds
 CHIS = np.arange(1.25, 10.01, 0.25)
 TRAINED = "{}-prisoners_dilemma-naive.safetensors"
+HUB = "hub:{}-prisoners_dilemma-naive"
 HELD = "It never changes: these five probabilities decide every round."
 
 
@@ -123,7 +124,7 @@ def _good_shepherd() -> dict[str, Any]:
         f"chi {fit.chi:.1f}.",
         HELD,
         kind="fixed",
-        spec=f"marl/trained/{file}",
+        spec=HUB.format("good_shepherd"),
         policy=_numbers(policy),
         line=_line(float(f"{fit.chi:.3g}"), 3) if fit.extortionate else None,
     )
@@ -132,7 +133,7 @@ def _good_shepherd() -> dict[str, Any]:
 def _network(name: str, label: str, called: str, about: str, update: str) -> dict[str, Any]:
     file = TRAINED.format(name)
     weights = {key: _numbers(leaf) for key, leaf in named_leaves(load_shaper(folder() / file).parameters).items()}
-    return _opponent(name, label, called, about, update, kind=name, spec=f"marl/trained/{file}", weights=weights)
+    return _opponent(name, label, called, about, update, kind=name, spec=HUB.format(name), weights=weights)
 
 
 def _naive() -> dict[str, Any]:

@@ -110,7 +110,7 @@ def make_meta_values(config: MetaValueConfig, run: RunDirectory, console: Consol
     against = ", ".join(f"{results[name][0]:.3f} beside {name}" for name in OTHERS)
     summary = {
         "conclusion": f"Two MeVa players get {own} per round over 100 learning steps, and one gets {against}. "
-        f"Their meta-values miss those of the next step by {error:.3g}.",
+        f"Their meta-values miss those of the next step by {error * (1 - game.discount):.3g} per round.",
         **found,
     }
     say(console, summary["conclusion"])

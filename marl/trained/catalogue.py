@@ -102,6 +102,8 @@ def located(path: Path | str, field: str = "agent") -> Path | str:
     text = os.fspath(path)
     name = text.removeprefix(PREFIX)
     if text.startswith(PREFIX) and name not in _cards():
+        if name == Path(name).name and (file := folder() / f"{name}.safetensors").is_file():
+            return file  # without a card, as those of the page that plays
         raise ValueError(f"{field}: got {short(text)!r}; {PREFIX}NAME, {one_of(name, list(_cards()))}")
     if name in _cards() and (name != text or not os.path.exists(text)):
         return _cards()[name].file

@@ -97,6 +97,27 @@ class RunFiles:
                 raise ValueError(f"{self.path / METRICS}: {shown(name)} has several shapes") from None
         return found
 
+    def by_training(self) -> tuple[int, dict[str, np.ndarray]]:
+        """The number of trainings, and each metric `[rows, trainings]`, or `[rows]` where all have the same.
+
+        A metric with further axes, such as those of players, is one for each entry: `NAME_0`, `NAME_1` and so on.
+
+        Raises:
+          ValueError: as `metrics` does.
+        """
+        metrics, found = self.metrics, dict[str, np.ndarray]()
+        widths = {values.shape[1] for values in metrics.values() if values.ndim > 1}
+        known = self.config.get("seeds", int("marl.distributed" in self.command))  # which has one
+        alike = widths.pop() if len(widths) == 1 else 1  # of a run whose config counts its trainings otherwise
+        seats = 2 if "self_play" in str(self.config.get("opponent")) else 1  # of each training
+        number = int(known) if known == 1 or known in {alike, *widths} or alike == seats * known else alike
+        for name, values in metrics.items():
+            each = number > 1 and values.shape[1:2] in {(number,), (seats * number,)}
+            parts = values.reshape(len(values), number if each else 1, -1)
+            names = [name] if parts.shape[2] == 1 else [f"{name}_{i}" for i in range(parts.shape[2])]
+            found |= {one: parts[:, :, i] if each else parts[:, 0, i] for i, one in enumerate(names)}
+        return number, found
+
     @property
     def figures(self) -> dict[str, Path]:
         """The files of the figures and films, by their names without the ending."""

@@ -6,6 +6,7 @@ no run. Its standard input is a pipe from the run, which ends with the run, howe
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -78,13 +79,15 @@ class Rows:
 
     def new(self, since: int) -> Iterator[MetricsRow]:
         """The rows that are new, in files that were written after a time in nanoseconds."""
-        for path in sorted(self._folder.rglob(METRICS), key=lambda path: (len(path.parts), path)):
+        there = [Path(folder) / METRICS for folder, _, names in os.walk(self._folder) if METRICS in names]
+        for path in sorted(there, key=lambda path: (len(path.parts), path)):  # a part may be removed meanwhile
             part = path.parent.relative_to(self._folder).as_posix()
             part = "" if part == "." else part
             if part not in self._files:
                 self._files[part] = Followed(path, part, self._done.get(part, 0))
-            if self._files[part].changed_since(since):
-                yield from self._files[part].rows()
+            with contextlib.suppress(FileNotFoundError):
+                if self._files[part].changed_since(since):
+                    yield from self._files[part].rows()
 
 
 class Ending:

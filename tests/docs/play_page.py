@@ -13,7 +13,6 @@ from docs.site.play_data import FILE
 from marl.experiments.play import Person, load_match, make_agent_step, make_match
 
 PAGE = FILE.parent
-ROOT = PAGE.parent.parent
 DATA = json.loads(FILE.read_text(encoding="utf-8").partition("const PLAY = ")[2].rstrip(";\n"))
 OPPONENTS = DATA["opponents"]
 BY_NAME = {one["id"]: one for one in OPPONENTS}
@@ -26,7 +25,7 @@ def match_of(spec):
     """The match that `python -m marl.play SPEC` plays."""
     first, *words = shlex.split(spec)
     if not words:
-        return make_match(load_match(str(ROOT / first)))
+        return make_match(load_match(first))
     return make_match(dataclasses.replace(parse(load_match(first), words[1:]), agent=words[0]))
 
 

@@ -6,6 +6,7 @@ import http.server
 import inspect
 import re
 import shutil
+import subprocess
 import threading
 
 import pytest
@@ -110,6 +111,12 @@ def served(folder):
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
+
+
+def test_a_build_that_is_killed_is_a_fault(tmp_path, monkeypatch):
+    killed = subprocess.CompletedProcess([], -9, "", "")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: killed)
+    assert build(tmp_path / "mkdocs.yml") == ["zensical ended with status -9"]
 
 
 def test_a_broken_site_is_refused_line_by_line(tmp_path):

@@ -25,6 +25,8 @@ def agent_in(path: Path) -> tuple[Path, str] | None:
 def results_of(kind: str, summary: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
     """The mean and the standard error of each main result, the first one in front and its control last.
 
+    Shapers in self-play have no control: the last one is their opponent.
+
     Args:
       kind: one of `KINDS`.
       summary: of the run.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,18 +50,8 @@ class SavedRun(RunFiles):
         """
         import pandas as pd  # here, because the library does not need it
 
-        metrics, table = self.metrics, dict[str, np.ndarray]()
-        widths = {values.shape[1] for values in metrics.values() if values.ndim > 1}
-        known = self.config.get("seeds", int("marl.distributed" in self.command))  # which has one
-        alike = widths.pop() if len(widths) == 1 else 1  # of a run whose config counts its trainings otherwise
-        seats = 2 if "opponent" in self.config and "self_play" in str(self.config["opponent"]) else 1  # of each seed
-        seeds = int(known) if known == 1 or known in {alike, *widths} or alike == seats * known else alike
-        for name, values in metrics.items():
-            of_seeds = seeds > 1 and values.shape[1:2] in {(seeds,), (seats * seeds,)}
-            rows = values.reshape(self.num_rows * seeds, -1) if of_seeds else values.reshape(self.num_rows, -1)
-            rows = rows if of_seeds else np.repeat(rows, seeds, 0)
-            names = [name] if rows.shape[1] == 1 else [f"{name}_{i}" for i in range(rows.shape[1])]
-            table |= dict(zip(names, rows.T, strict=True))
+        seeds, metrics = self.by_training()
+        table = {name: x.reshape(-1) if x.ndim > 1 else np.repeat(x, seeds) for name, x in metrics.items()}
         return pd.DataFrame(table | ({"seed": np.tile(np.arange(seeds), self.num_rows)} if seeds > 1 else {}))
 
     def agent(self, number: int | None = None) -> TrainedAgent | Adversary | Objective:
@@ -75,7 +66,8 @@ class SavedRun(RunFiles):
         """Draws metrics over the run: the mean over seeds, and every seed as a thin line.
 
         Args:
-          names: of metrics; those whose names end in `return`, else the fitness, else all, if empty.
+          names: of metrics, or columns of `frame`; those whose names end in `return`, else the fitness, else all, if
+            empty.
 
         Raises:
           ValueError: for a name that the run has not recorded, or a run without metrics.
@@ -83,14 +75,16 @@ class SavedRun(RunFiles):
         from matplotlib.figure import Figure
 
         from meta.runs.plotting import GREY
+        from meta.runs.reports.curves import is_return
 
-        metrics = self.metrics
+        _, metrics = self.by_training()
         if not metrics:
             raise ValueError(f"names: {self.path} has recorded no metrics")
-        usual = [name for name in metrics if name.endswith("return")] or [name for name in metrics if name == "fitness"]
-        chosen = list(names) or usual or list(metrics)[1:]
-        if unknown := [name for name in chosen if name not in metrics]:
+        usual = [name for name in metrics if is_return(name)] or [name for name in metrics if name == "fitness"]
+        entries = {name: [x for x in metrics if re.fullmatch(rf"{re.escape(name)}(_\d+)?", x)] for name in names}
+        if unknown := [name for name, found in entries.items() if not found]:
             raise ValueError(f"names: got {shown(unknown[0])}; one of {', '.join(metrics)} is needed")
+        chosen = [x for found in entries.values() for x in found] or usual or list(metrics)[1:]
         figure = Figure(figsize=(6.0, 3.6), layout="constrained")
         axes = figure.add_subplot()
         first = next(iter(metrics))  # what counts the rows: generations or updates

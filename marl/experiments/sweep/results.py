@@ -64,13 +64,14 @@ def rows_of(out: Path, points: Sequence[Point]) -> list[Row]:
 def _row(point: Point, summary: Mapping[str, Any], kind: str) -> Row:
     found = list(results_of(kind, summary).items())
     (name, first), (last, control) = found[0], found[-1]
+    controlled = len(found) > 1 and last != "opponent"
     number = getattr(point.config, "seeds", getattr(point.config, "searches", 1))
     return Row(
         point,
         or_nan(first["mean"]),
         or_nan(first["standard_error"]),
         NAMES.get(name, name),
-        None if len(found) == 1 else (last, or_nan(control["mean"]), or_nan(control["standard_error"])),
+        (last, or_nan(control["mean"]), or_nan(control["standard_error"])) if controlled else None,
         errors_over(kind, configs.plain(point.config), number),
         float(summary.get("wall_seconds", 0.0)),
     )

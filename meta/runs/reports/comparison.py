@@ -259,7 +259,7 @@ def _charts(task: str, groups: dict[str, list[Training]]) -> Iterator[dict[str, 
     if not label or any(next(iter(one), "") != label for one in every):
         return
     names = [name for name in every[0] if name != label and all(name in one for one in every)]
-    for name in sorted(names, key=lambda name: (not name.endswith("return"), not name.startswith("shaper"))):
+    for name in sorted(names, key=lambda name: (not curves.is_return(name), not name.startswith("shaper"))):
         bands = [_band(method, group, label, name) for method, group in groups.items()]
         x = np.unique(np.concatenate([points for points, _ in bands]))
         lines = [_placed(line, np.searchsorted(x, points), len(x)) for points, line in bands]

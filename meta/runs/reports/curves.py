@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -38,11 +39,16 @@ def thin(values: np.ndarray, most: int = POINTS) -> np.ndarray:
         return np.array([np.nanmean(np.where(np.isfinite(part), part, np.nan), 0) for part in parts])
 
 
+def is_return(name: str) -> bool:
+    """True for the name of a return, also of one of two players."""
+    return re.fullmatch(r".*return(_[01])?", name) is not None
+
+
 def of_run(metrics: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     """The charts of a run: returns and the fitness together, then a chart for each other metric.
 
     Args:
-      metrics: by name, `[rows]`, or `[rows, seeds]`; the first counts the rows.
+      metrics: by name, `[rows]`, or `[rows, trainings]`; the first counts the rows.
 
     Returns:
       Charts as of `page.curves`; none for fewer than two rows.
@@ -51,7 +57,7 @@ def of_run(metrics: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     if len(first) < 2 or first.ndim > 1:
         return []
     numbers = {name: x for name, x in metrics.items() if name != label and x.ndim <= 2 and np.isfinite(x).any()}
-    together = [name for name in numbers if name.endswith("return")]
+    together = [name for name in numbers if is_return(name)]
     fitness = numbers.get("fitness", np.array([]))
     if fitness.size and not any(np.array_equal(fitness, numbers[name], equal_nan=True) for name in together):
         together.append("fitness")
@@ -61,7 +67,7 @@ def of_run(metrics: dict[str, np.ndarray]) -> list[dict[str, Any]]:
     note = f"Mean of {seeds} runs; band: one standard deviation between them." if seeds > 1 else "One run."
     if (rows := -(-len(first) // POINTS)) > 1:
         note += f" Each point is the mean of about {rows:,} rows of metrics."
-    title = "Return" if all(name.endswith("return") for name in together) else "Return and fitness"
+    title = "Return" if all(map(is_return, together)) else "Return and fitness"
     charts = []
     for group in filter(None, groups):
         lines = [_line(name, numbers[name]) for name in group]

@@ -197,7 +197,7 @@ def _picture(file: Path, title: str | None = None) -> Element:
 
 
 def _charts(run: RunFiles) -> list[Element]:
-    metrics = run.metrics
+    _, metrics = run.by_training()
     charts = curves.of_run(metrics)[:MOST_CHARTS]
     if not charts:
         return []

@@ -158,11 +158,10 @@ def _key(fields: dict[str, Any], names: Sequence[str]) -> str:
 
 def _trainings(run: RunFiles) -> list[Training]:
     """Each training of a run, with the scores that the summary has of it."""
-    summary, metrics = run.summary, run.metrics
-    count = next((x.shape[1] for x in metrics.values() if x.ndim == 2), 1)
+    summary, (count, metrics) = run.summary, run.by_training()
 
     def of(number: int, seed: Any, found: dict[str, Any]) -> Training:
-        series = {name: x[:, number] if x.ndim == 2 and number < x.shape[1] else x for name, x in metrics.items()}
+        series = {name: x[:, number] if x.ndim == 2 and number < count else x for name, x in metrics.items()}
         return Training(run.path, seed, _scores(found), {name: x for name, x in series.items() if x.ndim == 1})
 
     each = summary.get("runs")

@@ -103,6 +103,8 @@ def test_a_name_stands_for_an_agent_wherever_a_path_may(tmp_path, monkeypatch):
     by_name, by_path = make_agent("hub:mfos-ipd-naive", GAME, 0), make_agent(str(CARDS["mfos-ipd-naive"].file), GAME, 0)
     jax.tree.map(np.testing.assert_array_equal, by_name.parameters, by_path.parameters)
     assert by_name.name == marl.load_agent("hub:mfos-ipd-naive").name == "hub:mfos-ipd-naive"
+    on_the_page = marl.load_agent("hub:good_shepherd-prisoners_dilemma-naive")  # whose file has no card
+    assert on_the_page.parameters.shape == (5,)
     with pytest.raises(ValueError, match="agent: got 'hub:mfos-ipd-nave'; hub:NAME, did you mean mfos-ipd-naive"):
         make_agent("hub:mfos-ipd-nave", GAME, 0)
     with pytest.raises(ValueError, match="path: got 'mfos-ipd-nave'; did you mean mfos-ipd-naive"):

@@ -210,6 +210,12 @@ def test_files_are_followed_through_half_lines_and_a_replacement(tmp_path):
         new()
 
 
+def test_a_part_that_is_removed_after_it_was_listed_has_no_rows(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr(follower.os, "walk", lambda folder: [(str(folder / "gone"), [], ["metrics.jsonl"])])
+        assert list(Rows(tmp_path, {}).new(0)) == []
+
+
 @pytest.mark.parametrize("name", ["summary.json", "crossplay.json", "report.json"])
 def test_the_results_of_every_kind_of_run_are_sent(tmp_path, name):
     assert follower._summary(tmp_path) == {}

@@ -111,6 +111,12 @@ NUMBERS = {"mean": 2.0, "standard_error": None}
             },
             ("shaper's payoff", "without a shaper"),
         ),
+        (
+            ["mfos"],  # two shapers, which have no control
+            "shaper",
+            {"opponent": "self_play", "against": {"self_play": {"shaper": NUMBERS, "opponent": NUMBERS}}},
+            ("shaper's payoff", None),
+        ),
         (["act"], "adversary", {"evolved": NUMBERS, "random": NUMBERS, "silent": NUMBERS}, ("evolved", "silent")),
     ],
 )

@@ -9,6 +9,7 @@ from marl.commands import describe
 from meta import RunDirectory
 from meta.runs.execution import execute
 from meta.runs.reports import trainings
+from meta.runs.reports.run_report import write_run_report
 from meta.runs.reports.trainings import choose_score, read_trainings
 
 ROWS = 6
@@ -113,6 +114,30 @@ def test_runs_that_differ_in_how_often_they_are_saved_are_one_method(tmp_path):
     saved = [{"seed": i, "evolution": {"sigma": 0.1, "checkpoint_seconds": 15 + 45 * i}} for i in range(2)]
     paths = [make(tmp_path / str(i), config, {"seed": i, "returns": 1.0}) for i, config in enumerate(saved)]
     assert len(read_trainings(paths, ()).methods) == 1
+
+
+def test_players_of_a_training_are_no_trainings(tmp_path):
+    """Of two pairs of shapers in self-play, row and column in turn, and of one run in a game of two players."""
+    config = {"opponent": "self_play", "seed": 4, "seeds": 2}
+    with RunDirectory.create(tmp_path / "pairs", config, "python -m marl.mfos ipd") as run:
+        run.append({"generation": i, "shaper_return": [i, 10 + i, 20 + i, 30 + i]} for i in range(3))
+        run.write_summary({"payoff": {"seeds": [{"seed": 4, "mean": 1.0}, {"seed": 5, "mean": 2.0}]}})
+    (group,) = read_trainings([str(tmp_path / "pairs")], ("environment",)).groups.values()
+    found = [[one.metrics[f"shaper_return_{seat}"][0] for seat in (0, 1)] for one in group]
+    assert found == [[0, 10], [20, 30]]
+    with RunDirectory.create(tmp_path / "players", {"seed": 0}, "python -m marl.distributed coin_game") as run:
+        run.append({"update": i, "return_0": 2.0 * i, "info_coin": [3.0 * i, 5.0 * i]} for i in range(3))
+        run.write_summary({"evaluation_return": {"mean": 1.0, "standard_error": 0.5}})
+    ((one,),) = read_trainings([str(tmp_path / "players")], ("environment",)).groups.values()
+    assert {name: x.tolist() for name, x in one.metrics.items()} == {
+        "update": [0, 1, 2],
+        "return_0": [0, 2, 4],
+        "info_coin_0": [0, 3, 6],
+        "info_coin_1": [0, 5, 10],
+    }
+    page = write_run_report(tmp_path / "players").read_text()
+    assert ("One run." in page, "Mean of" in page) == (True, False)
+    assert "Mean of 2 runs" in write_run_report(tmp_path / "pairs").read_text()
 
 
 def test_a_number_of_seeds_in_a_summary_is_no_list_of_them(tmp_path):
