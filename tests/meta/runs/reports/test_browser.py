@@ -155,7 +155,8 @@ def test_pages_fit_the_screen_in_both_colour_schemes(run, comparison, visit, sch
         page = visit(file, width=width, color_scheme=scheme)
         for summary in page.locator("summary").all():
             summary.click()
-        page.wait_for_function("[...document.querySelectorAll('.chart')].every((box) => box.querySelector('canvas'))")
+        for chart in page.locator(".chart").all():
+            chart.locator("canvas").first.wait_for(state="attached")
         assert page.evaluate("document.documentElement.scrollWidth") == width
         paper = {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 24, 29)"}[scheme]
         assert page.evaluate("getComputedStyle(document.body).backgroundColor") == paper
@@ -208,7 +209,7 @@ def test_a_strangers_run_runs_nothing_and_asks_for_nothing(run, visit, browser, 
     (folder / "figures" / "x' onerror='window.hacked = 1' .png").write_bytes(b"<svg onload='window.hacked = 1'>")
     write_run_report(folder)
     page = visit(folder / "report.html")
-    page.wait_for_function("document.querySelector('.chart canvas')")
+    page.locator(".chart canvas").first.wait_for(state="attached")  # a function as text is refused by the page
     assert page.locator(".conclusion").inner_text() == EVIL
     assert page.evaluate("window.hacked") is None
     # Even an element that stood in the page would do nothing.
@@ -217,7 +218,7 @@ def test_a_strangers_run_runs_nothing_and_asks_for_nothing(run, visit, browser, 
     refused, page = [], browser.new_page()
     page.on("console", lambda message: refused.append(message.text))
     page.goto((folder / "report.html").as_uri())
-    page.wait_for_function("document.querySelector('.chart canvas')")
+    page.locator(".chart canvas").first.wait_for(state="attached")  # a function as text is refused by the page
     assert page.evaluate("window.hacked") is None
     assert all("Content Security Policy" in line for line in refused)
     assert len(refused) >= 2

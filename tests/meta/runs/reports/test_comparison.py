@@ -117,7 +117,7 @@ def test_runs_that_differ_in_how_often_they_are_saved_are_one_method(tmp_path):
 
 
 def test_players_of_a_training_are_no_trainings(tmp_path):
-    """Of two pairs of shapers in self-play, row and column in turn, and of one run in a game of two players."""
+    """Two pairs of shapers in self-play, row and column in turn, and one run in a game of two players."""
     config = {"opponent": "self_play", "seed": 4, "seeds": 2}
     with RunDirectory.create(tmp_path / "pairs", config, "python -m marl.mfos ipd") as run:
         run.append({"generation": i, "shaper_return": [i, 10 + i, 20 + i, 30 + i]} for i in range(3))
