@@ -107,7 +107,8 @@ class RunFiles:
         """
         metrics, found = self.metrics, dict[str, np.ndarray]()
         widths = {values.shape[1] for values in metrics.values() if values.ndim > 1}
-        known = self.config.get("seeds", int("marl.distributed" in self.command))  # which has one
+        given = self.config.get("seeds", int("marl.distributed" in self.command))  # which has one
+        known = given if isinstance(given, int) else 0  # a stranger's may be anything
         alike = widths.pop() if len(widths) == 1 else 1  # of a run whose config counts its trainings otherwise
         seats = 2 if "self_play" in str(self.config.get("opponent")) else 1  # of each training
         number = int(known) if known == 1 or known in {alike, *widths} or alike == seats * known else alike

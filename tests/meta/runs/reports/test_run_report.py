@@ -116,6 +116,11 @@ def test_a_run_with_modules_of_ones_own_goes_on_with_them(tmp_path):
     assert "import marl\nimport my_learners\n" in text
 
 
+@pytest.mark.parametrize("seeds", [[1, 2], {"a": 1}, "many", None, -3])
+def test_a_number_of_seeds_that_is_none_changes_no_curve(seeds, tmp_path):
+    assert "Mean of 2 runs" in write_run_report(make(tmp_path / "run", {"seeds": seeds})).read_text()
+
+
 def test_an_unfinished_run_has_its_curves(tmp_path):
     found = read(make(tmp_path / "run"))
     assert "The run has not finished" in found.text
