@@ -283,7 +283,7 @@ def print_scores(console: Console, result: dict[str, Any]) -> None:
         for forms in GROUPS.values():
             for measure in MEASURES:
                 some = {k: x for k, x in scores[measure].items() if k.split("/")[1] == opponent}
-                values = [x.mean() for k, x in some.items() if k.rpartition("/")[2] in forms]
+                values = [np.nanmean(x) for k, x in some.items() if k.rpartition("/")[2] in forms]
                 row.append(f"{np.mean(values):.2f}" if values else "")
         games = {k.split("/")[0] for k in scores["gain"] if k.split("/")[1] == opponent}
         if games:

@@ -20,7 +20,7 @@ GROUPS = {"training": (TRAINED,), "held-out": (SLOWER, FASTER, LONGER, WIDER)}
 
 
 def scores_of(result: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]]:
-    """Scores of a result: of each measure and task `TASK/OPPONENT/FORM`, `[trainings]`.
+    """Scores of a result: of each measure and task `TASK/OPPONENT/FORM`, `[trainings]`, NaN for those left out.
 
     With R the payoff of the method and O that of the opponent, R0 and O0 those of the opponent's own kind in the
     method's place against the same form, and R1 the payoff that scores 1 against the form of the training:
@@ -45,8 +45,8 @@ def scores_of(result: Mapping[str, Any]) -> dict[str, dict[str, np.ndarray]]:
                 for side, measure in enumerate(MEASURES):
                     payoffs = np.array(one["payoffs"][form][side], float)
                     zero = np.array([row.zero[form][side] for row in rows])
-                    values = (payoffs - zero)[kept] / unit[kept]
-                    if len(values) >= min(2, len(rows)) and np.isfinite(values).all():
+                    values = (payoffs - zero) / np.where(kept, unit, np.nan)
+                    if kept.sum() >= min(2, len(rows)) and np.isfinite(values[kept]).all():
                         found[measure][f"{task}/{opponent}/{form}"] = values
     return found
 
@@ -105,7 +105,8 @@ def profile(scores: Mapping[str, np.ndarray], group: str, levels: np.ndarray) ->
 
     Source: Agarwal et al. (2021), arXiv:2108.13264, equation of score distributions.
     """
-    return np.mean([(scores[name][:, None] > levels).mean(0) for name in chosen(scores, group)], 0)
+    known = [scores[name][np.isfinite(scores[name])] for name in chosen(scores, group)]
+    return np.mean([(values[:, None] > levels).mean(0) for values in known], 0)
 
 
 def summary_of(result: Mapping[str, Any]) -> dict[str, dict[str, dict[str, float | None]]]:

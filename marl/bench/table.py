@@ -236,7 +236,7 @@ def draw_opponents(folder: Path, result: dict[str, Any]) -> Path:
     names = [name for name in track_of(result["track"]).opponents if name in met]
     for group, color in colors_of(GROUPS).items():
         points = [
-            (x.mean(), names.index(name.split("/")[1]) + (0.15 if group == "held-out" else -0.15))
+            (np.nanmean(x), names.index(name.split("/")[1]) + (0.15 if group == "held-out" else -0.15))
             for name, x in scores.items()
             if name.rpartition("/")[2] in GROUPS[group]
         ]

@@ -32,9 +32,9 @@ def interquartile_mean(
     Fewer than four scores have no quarter to leave out, and then it is their mean.
 
     Args:
-      scores: of each task, `[trainings]`; trainings are drawn again within their task.
-      trainings: a name for the trainings of each task; those of one name and number are the same, and drawn together.
-        None if no two tasks have the same.
+      scores: of each task, `[trainings]`, NaN where a training has none; trainings are drawn again within their task.
+      trainings: a name for the trainings of each task; those of one name are the same, and drawn together. None if no
+        two tasks have the same.
       resamples: how often they are drawn.
       seed: of the draws.
     """
@@ -56,7 +56,7 @@ def probability_of_improvement(
     `interquartile_mean`.
 
     Args:
-      scores: of each task, `[trainings]`.
+      scores: of each task, `[trainings]`, NaN where a training has none.
       others: the same of the other method, with the tasks in the same order.
       trainings: of either method, as of `interquartile_mean`.
       resamples: how often trainings of both are drawn again.
@@ -67,41 +67,46 @@ def probability_of_improvement(
     drawn, half = _drawn(both, named, resamples, seed), len(scores)
     values = [_higher(x, y) for x, y in zip(drawn[:half], drawn[half:], strict=True)]
     value = np.mean([_higher(x, y) for x, y in zip(scores, others, strict=True)])
-    return _estimate(float(value), np.mean(values, 0), both)
+    return _estimate(float(value), np.nanmean(values, 0), both)
 
 
 def trimmed_mean(scores: np.ndarray) -> np.ndarray:
-    """The mean without a quarter of the scores at either end, over the last axis.
+    """The mean without a quarter of the scores at either end, over the last axis; NaN if there are none.
 
     Args:
-      scores: `[..., n]`.
+      scores: `[..., n]`; NaN is no score.
     """
-    from scipy import stats  # here, because a command that is only listed needs none of it
-
-    return np.asarray(stats.trim_mean(scores, TRIMMED, axis=-1))
+    ordered, ranks = np.sort(scores, axis=-1), np.arange(scores.shape[-1])  # NaN last
+    number = np.isfinite(scores).sum(-1, keepdims=True)
+    cut = (TRIMMED * number).astype(int)
+    kept = (cut <= ranks) & (ranks < number - cut)
+    with np.errstate(invalid="ignore"):
+        return np.sum(ordered, -1, where=kept) / kept.sum(-1)
 
 
 def _drawn(
     scores: Sequence[np.ndarray], trainings: Sequence[Hashable] | None, resamples: int, seed: int
 ) -> list[np.ndarray]:
-    """Each task's scores as they are drawn again, `[resamples, trainings]`."""
-    generator, chosen, drawn = np.random.default_rng(seed), dict[Hashable, np.ndarray](), []
-    for name, task in zip(range(len(scores)) if trainings is None else trainings, scores, strict=True):
-        size = len(task)
-        if (name, size) not in chosen:
-            chosen[name, size] = generator.integers(size, size=(resamples, size))
-        drawn.append(task[chosen[name, size]])
-    return drawn
+    """Each task's scores as they are drawn again, of the trainings with a score in any task of their name."""
+    generator, chosen = np.random.default_rng(seed), dict[Hashable, np.ndarray]()
+    names = range(len(scores)) if trainings is None else trainings
+    for name in dict.fromkeys(names):
+        known = [np.isfinite(task) for other, task in zip(names, scores, strict=True) if other == name]
+        every = np.flatnonzero(np.any(known, axis=0))
+        chosen[name] = every[generator.integers(len(every), size=(resamples, len(every)))]
+    return [task[chosen[name]] for name, task in zip(names, scores, strict=True)]
 
 
 def _higher(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The share of pairs in which x is higher, `[..., n]` and `[..., m]` -> `[...]`."""
+    """The share of pairs in which x is higher, `[..., n]` and `[..., m]` -> `[...]`; NaN if there are none."""
     first, second = x[..., :, None], y[..., None, :]
-    return np.mean((first > second) + 0.5 * (first == second), axis=(-2, -1))
+    pairs = (np.isfinite(first) & np.isfinite(second)).sum((-2, -1))
+    with np.errstate(invalid="ignore"):
+        return np.sum((first > second) + 0.5 * (first == second), axis=(-2, -1)) / pairs
 
 
 def _estimate(value: float, draws: np.ndarray, scores: Sequence[np.ndarray]) -> Estimate:
-    if min(map(len, scores)) < 2:
+    if min(np.isfinite(task).sum() for task in scores) < 2:
         return Estimate(value, np.nan, np.nan)
     low, high = np.quantile(draws, TAILS)
     return Estimate(value, float(low), float(high))

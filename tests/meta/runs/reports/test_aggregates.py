@@ -4,6 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from meta.runs.reports.aggregates import interquartile_mean, probability_of_improvement, trimmed_mean
 
@@ -20,6 +21,8 @@ def test_the_middle_half_is_averaged():
     scores = np.array([100.0, 1.0, 2.0, 3.0, 4.0, -100.0, 5.0, 6.0])  # without -100, 1 and 6, 100
     assert interquartile_mean([scores], resamples=10).value == pytest.approx((2 + 3 + 4 + 5) / 4)
     assert trimmed_mean(np.array([1.0, 2.0, 6.0])) == pytest.approx(3)  # no quarter of three
+    assert trimmed_mean(np.array([np.nan, 9.0, 1.0, 2.0, np.nan, 4.0])) == pytest.approx(3)  # of four
+    assert np.isnan(trimmed_mean(np.full(3, np.nan)))
     assert interquartile_mean([scores[:4], scores[4:]], resamples=10).value == pytest.approx(3.5)
 
 
@@ -51,6 +54,21 @@ def test_the_same_trainings_in_several_tasks_are_drawn_together():
     pair = probability_of_improvement([one], [other], resamples=5_000)
     three = probability_of_improvement([one] * 3, [other] * 3, trainings=("aaa", "aaa"), resamples=5_000)
     assert three == pytest.approx(pair)
+
+
+def test_a_training_without_a_score_in_one_task_is_drawn_in_the_others():
+    """Two tasks of the same five trainings, one without the fifth: every one of 3,125 draws by hand."""
+    one, other = np.array([0.0, 1.0, 2.0, 4.0, 8.0]), np.array([1.0, 3.0, 0.0, 2.0, np.nan])
+    pooled = [np.r_[one[list(d)], [x for x in other[list(d)] if x == x]] for d in itertools.product(range(5), repeat=5)]
+    draws = [stats.trim_mean(scores, 0.25) for scores in pooled]
+    found = interquartile_mean([one, other], trainings="aa", resamples=40_000)
+    assert found.value == pytest.approx(stats.trim_mean([0, 1, 2, 4, 8, 1, 3, 0, 2], 0.25))
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.03)
+    assert interquartile_mean([other], resamples=500) == interquartile_mean([other[:4]], resamples=500)
+    assert np.isnan(interquartile_mean([one, np.array([1.0, *[np.nan] * 4])], resamples=10).low)  # one training
+    better = probability_of_improvement([one, other], [one, other], trainings=("aa", "bb"), resamples=500)
+    assert better.value == 0.5
+    assert better.low < 0.5 < better.high
 
 
 def test_the_interval_is_that_of_all_draws():
