@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from meta import RunDirectory
 from meta.runs import provenance
+from meta.statistics import or_nan
 
 SMOKE = "**A smoke run, much too small to mean anything: no verdict below is to be trusted.** It shows that all runs."
 STANDARD_ERRORS = 3.0  # how far from its reference a figure may lie
@@ -48,9 +49,10 @@ def difference(claim: Claim) -> float | None:
     None where a number is missing, or where both are exact and differ.
     """
     other = next((x for x in (claim.reference, claim.least, claim.most) if x is not None), None)
-    if claim.ours is None or other is None or claim.standard_error is None:
+    own_error = or_nan(claim.standard_error)
+    if claim.ours is None or other is None or not math.isfinite(own_error):
         return None
-    error = math.hypot(claim.standard_error, claim.reference_error if claim.reference is not None else 0.0)
+    error = math.hypot(own_error, claim.reference_error if claim.reference is not None else 0.0)
     if error:
         return (claim.ours - other) / error
     return 0.0 if claim.ours == other else None
@@ -59,7 +61,8 @@ def difference(claim: Claim) -> float | None:
 def passes(claim: Claim) -> bool | None:
     """True if ours reaches its target, or lies within three combined standard errors of its reference.
 
-    None where nothing is claimed. What is no number passes nothing.
+    None where nothing is claimed, and where a figure of one training, which has no error, has a reference alone. What
+    is no number passes nothing.
     """
     if claim.least is None and claim.most is None and claim.reference is None:
         return None
@@ -68,6 +71,8 @@ def passes(claim: Claim) -> bool | None:
     if claim.least is not None or claim.most is not None:
         above = claim.least is None or claim.ours >= claim.least
         return above and (claim.most is None or claim.ours <= claim.most)
+    if not math.isfinite(or_nan(claim.standard_error)):
+        return None
     distance = difference(claim)
     return distance is not None and abs(distance) <= STANDARD_ERRORS
 

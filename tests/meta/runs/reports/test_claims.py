@@ -16,6 +16,7 @@ def test_a_difference_is_in_combined_standard_errors():
     assert difference(Claim("", -0.40, 0.01, least=-0.42)) == pytest.approx(2.0)  # a target without a reference
     assert difference(Claim("", 1.0, 0.0, reference=1.0)) == 0.0
     assert difference(Claim("", 1.0, None, reference=1.0)) is None
+    assert difference(Claim("", 1.0, math.nan, reference=1.0)) is None
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,8 @@ def test_a_difference_is_in_combined_standard_errors():
         (Claim("", 0.0, None, least=-0.1, most=0.1), True),
         (Claim("", 1.0, 0.0, 1.0), True),
         (Claim("", 1.0, 0.0, 1.1), False),  # two exact numbers
+        (Claim("", 1.0, None, 1.0), None),  # of one training, whose distance has no unit
+        (Claim("", 1.0, math.nan, 1.0), None),
         (Claim("", None, None, 1.0, 0.1), False),
         (Claim("", math.nan, 0.1, least=0.0), False),
         (Claim("", 1.0, 0.1), None),
