@@ -3,7 +3,8 @@ PYTHON ?= python3
 # The versions that are installed: `make CONSTRAINTS=` takes the newest of everything.
 CONSTRAINTS ?= -c constraints.txt
 BIN := .venv/bin
-# Modules are compiled when they are first imported, because most never are.
+# Modules are compiled when they are first imported, because most never are, and kept for the processes of the tests.
+unexport PYTHONDONTWRITEBYTECODE
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile $(CONSTRAINTS)
 PYTEST := $(BIN)/python -m pytest -q -n auto --dist worksteal
 

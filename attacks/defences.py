@@ -105,7 +105,8 @@ def input_decay(rate: float = 0.05) -> Defence:
       rate: in [0, 1].
 
     Raises:
-      ValueError: for a rate out of range, or, in training, a victim with a constant fan-in.
+      ValueError: for a rate out of range, or, in training, a victim with a constant fan-in or with weights whose shapes
+        do not depend on the observation.
     """
     checks.number("rate", rate, 0, 1)
 
@@ -117,6 +118,8 @@ def input_decay(rate: float = 0.05) -> Defence:
         if any(map(has_fan_in, shapes)):
             raise ValueError("victim: got kernels with a constant fan-in; input_decay needs dense ones or masks")
         keep = jax.tree.map(lambda x, y: 1.0 if x.shape == y.shape else 1.0 - rate, *shapes)
+        if rate and all(x == 1 for x in jax.tree.leaves(keep)):
+            raise ValueError("victim: got no weights whose shape depends on the observation; input_decay needs them")
 
         def update(key: jax.Array, state: Any, trajectory: Trajectory) -> tuple[Any, Metrics]:
             state, metrics = victim.update(key, state, trajectory)

@@ -19,7 +19,7 @@ from configs.specs import Registry
 from games import Game
 from games.core import checks
 from games.core.arguments import factory
-from games.wrappers.cheap_talk import CheapTalk
+from games.wrappers.cheap_talk import CheapTalk, observation_shape
 
 __all__ = ["Message", "constant", "echo", "linear", "lstm", "make_message", "mlp", "quadratic", "table", "turn"]
 
@@ -46,8 +46,21 @@ class Message(NamedTuple):
     memory: Any = ()
 
     def talk(self, game: Game, parameters: Any, size: int) -> CheapTalk:
-        """The game in which this is said."""
-        return CheapTalk(game, parameters, self.speak, size, remember=self.remember, memory=self.memory)
+        """The game in which this is said.
+
+        Raises:
+          ValueError: for a message about observations of another shape.
+        """
+        talk = CheapTalk(game, parameters, self.speak, size, remember=self.remember, memory=self.memory)
+        seen = jax.ShapeDtypeStruct(observation_shape(game), jnp.float32)
+        try:
+            if self.remember:
+                jax.eval_shape(self.remember, parameters, self.memory, seen)
+            jax.eval_shape(self.speak, parameters, seen, *((self.memory,) if self.remember else ()))
+        except AssertionError:
+            needed = f"one that reads those of {game.name}, {seen.shape}, is needed"
+            raise ValueError(f"message: got one that reads other observations; {needed}") from None
+        return talk
 
 
 @factory

@@ -118,7 +118,7 @@ def train_victim(
 
     Raises:
       TypeError: for arguments of another type.
-      ValueError: for a game of several players, or a message of another size.
+      ValueError: for a game of several players, or a message of another size or about other observations.
     """
     return defence(key, message.talk(game, parameters, size), make_victim, schedule)
 

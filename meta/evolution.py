@@ -69,8 +69,8 @@ def evolve(
     Each generation draws `num_trials` keys, the same for every candidate (common random numbers) or, with
     `shared_trials="pair"`, for the two of each antithetic pair; several generations run on the device between two
     looks of the host. The candidates are spread over all local devices, or over those of a cluster.
-    What is drawn depends on the key, the generation and the candidate, never on where it is evaluated; and with
-    `chunk_size` set no bit of what comes out does either.
+    What is drawn depends on the key, the generation and the candidate, never on where it is evaluated, for keys of
+    threefry, JAX's default; and with `chunk_size` set no bit of what comes out does either.
 
     Args:
       trial: `(parameters, key) -> Outcome`, pure; it is batched over candidates and keys and compiled once. One whose
@@ -170,7 +170,7 @@ def evolve(
 
     def tell(key: jax.Array, number: jax.Array, state: Any, vectors: Any, outcomes: Outcome) -> Any:
         def one(own: dict[str, jax.Array], *told: Any) -> tuple[Any, dict[str, jax.Array]]:
-            return _tell(*strategy_of(own), num_trials, *told)
+            return _tell(*strategy_of(own), num_trials, evolution.weight_decay, *told)
 
         return over_runs(one, in_axes=(0, 0, None, 0, 0, 0))(own, key, number, state, vectors, outcomes)
 
@@ -374,6 +374,7 @@ def _tell(
     strategy: Any,
     params: Any,
     num_trials: int,
+    weight_decay: float,
     key: jax.Array,
     generation: jax.Array,
     state: Any,
@@ -382,9 +383,9 @@ def _tell(
 ) -> tuple[Any, dict[str, jax.Array]]:
     """(the next state, the report of a generation)."""
     finite, fitness = jnp.isfinite(outcomes.fitness), outcomes.fitness
-    ranked = failed_last(fitness)
+    decayed = fitness - weight_decay * jnp.sum(population**2, -1) if weight_decay else fitness
     tell_key = _keys_of(key, generation, 2 + num_trials)[1]
-    state, _ = strategy.tell(tell_key, population, -ranked, state, params)  # evosax minimises
+    state, _ = strategy.tell(tell_key, population, -failed_last(decayed), state, params)  # evosax minimises
 
     def mean(x: jax.Array) -> jax.Array:
         return jnp.mean(x, where=finite)
@@ -393,7 +394,7 @@ def _tell(
         return jnp.std(x, where=finite)
 
     report = {"fitness": mean(fitness), "fitness_deviation": deviation(fitness)}
-    report |= {"fitness_best": jnp.max(ranked), "non_finite": jnp.sum(~finite)}
+    report |= {"fitness_best": jnp.max(failed_last(fitness)), "non_finite": jnp.sum(~finite)}
     for name, values in outcomes.metrics.items():
         own = {name: mean(values), f"{name}_deviation": deviation(values)}
         if taken := sorted(own.keys() & report.keys()):

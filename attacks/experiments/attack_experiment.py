@@ -27,6 +27,8 @@ from attacks.experiments.search import (
     run_search,
 )
 from configs import short
+from meta import RunDirectory
+from meta.runs.evaluation_cache import EvaluationCache
 from meta.runs.experiment import Context, Experiment
 from meta.runs.formatting import amount, many, say
 from meta.statistics import with_error
@@ -84,6 +86,7 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
             num_judges=config.num_judges,
             at_once=config.at_once,
             metadata=metadata_of(attack),
+            config=config,
         )
 
     def print_header(self, console: Console) -> None:
@@ -98,6 +101,10 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
             steps = updates * config.steps_per_update * config.num_envs
             generations = f"{many(evolution.generations, 'generation')} of {many(victims, 'victim')} in all"
             say(console, f"{generations}, {many(steps, 'step')} each")
+        limit = self.attack.game.time_limit
+        if limit is not None and limit > config.evaluation_steps:
+            episodes = f"episodes are cut after evaluation_steps {config.evaluation_steps:,}"
+            say(console, f"final returns: {episodes}, and the game's end after {int(limit):,}")
         total = amount(config.trained * config.steps_of_a_training)
         say(console, f"{total} environment steps, then {many(config.evaluation_trials, 'fresh victim')} of each kind")
 
@@ -121,6 +128,9 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
     def evaluation_key(self) -> jax.Array:
         """The key of all fresh victims."""
         return jax.random.fold_in(jax.random.key(self.config.seed), AttackBranch.EVALUATION)
+
+    def clean_up(self, run: RunDirectory) -> None:
+        EvaluationCache(run.path, self.config).clear()
 
     def draw(self, folder: Path, trained: SearchResult, found: Evaluated) -> list[Path]:
         config = self.config

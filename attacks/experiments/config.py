@@ -211,8 +211,8 @@ class AttackConfig(configs.CommandConfig):
 
     @property
     def at_once(self) -> int:
-        """Fresh victims that a device trains together: as many as candidates in the search."""
-        return self.evolution.chunk_size or SEARCH["chunk_size"]
+        """Fresh victims that a core trains together: as many as candidates in the search, at most as by default."""
+        return min(self.evolution.chunk_size or SEARCH["chunk_size"], SEARCH["chunk_size"])
 
     @property
     def victims_each(self) -> int:

@@ -22,6 +22,7 @@ from games import animate
 from meta import Outcome
 from meta.atomic_files import save_whole
 from meta.batched_trials import compile_trials, run_trials
+from meta.runs.evaluation_cache import EvaluationCache
 from meta.runs.experiment import Context
 from meta.runs.formatting import many
 from meta.runs.progress import Line
@@ -76,7 +77,14 @@ class ControlExperiment(AttackExperiment):
         number = many(self.config.evaluation_trials, "fresh victim")
         context.stages.begin("fresh all", f"{number}, each under four shapers and two oracles")
         parameters = {"evolved": trained.parameters, **trained.others}
-        found = self.fresh_victims(context.console, self.evaluation_key(), parameters)
+        found: control.Comparison = EvaluationCache(context.run.path, self.config).result(
+            "all",
+            parameters,
+            lambda: control.Comparison(
+                *(dict.fromkeys(names, jnp.zeros(0)) for names in (control.ROWS, control.SHAPERS))
+            ),
+            partial(self.fresh_victims, context.console, self.evaluation_key(), parameters),
+        )
         # In their order, because a compiled function gives dicts back sorted.
         rewards = {name: np.asarray(found.goal_rewards[name]) for name in control.ROWS}
         returns = {name: np.asarray(found.victim_returns[name]) for name in control.SHAPERS}

@@ -180,6 +180,13 @@ def _expert(attack: Attack, game: Game, key: jax.Array) -> _Expert:
     return _Expert(fit_key, observations, targets, float(returns[best]))
 
 
+def entries_needed(space: Space) -> int:
+    """The least entries of a message that has another target for each action of an expert."""
+    if isinstance(space, Discrete):
+        return max(space.n - 2, 1)  # all contrasts are 0 for the last action where the others have one each
+    return math.prod(space.shape)
+
+
 def _targets(actions: np.ndarray, space: Space, size: int) -> np.ndarray:
     """Targets of the messages for each action, `[number, size]`: its entries or contrasts, repeated."""
     if isinstance(space, Discrete):

@@ -17,6 +17,8 @@ from attacks.experiments.evaluation import VictimTrainings, compare, controlled,
 from attacks.experiments.search import SearchResult
 from attacks.random_play import observations_of_play
 from meta.atomic_files import save_whole
+from meta.process import check_stop
+from meta.runs.evaluation_cache import EvaluationCache
 from meta.runs.experiment import Context
 from meta.runs.formatting import many
 from meta.statistics import rounded
@@ -46,11 +48,14 @@ class MessageExperiment(AttackExperiment):
         if start is not None and has_improved:
             speakers[config.start_name] = start, np.float32(1)
         run_trainings = fresh_victims(attack, spoken, config.evaluation_trials)
-        groups: dict[str, VictimTrainings] = {}
+        groups, cache = dict[str, VictimTrainings](), EvaluationCache(context.run.path, config)
         for name, own in speakers.items():
             words = f"{many(config.evaluation_trials, 'fresh victim')} under {name} messages"
             context.stages.begin(f"fresh {name}", words)
-            groups[name] = run_trainings(self.evaluation_key(), own)
+            check_stop()
+            parts = trained.parameters, own  # random messages are as large as the evolved one
+            train = partial(run_trainings, self.evaluation_key(), own)
+            groups[name] = cache.result(name, parts, lambda: VictimTrainings(*[np.zeros(0)] * 5), train)
         if start is not None and not has_improved:
             groups[config.start_name] = groups["evolved"]
         arrays = {f"{name}_{k}": x for name, group in groups.items() for k, x in group._asdict().items()}

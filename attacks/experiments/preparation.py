@@ -13,6 +13,7 @@ from attacks.experiments.attack import Attack, load_adversary, make_victims, res
 from attacks.experiments.attack_experiment import AttackExperiment
 from attacks.experiments.config import AttackConfig
 from attacks.experiments.control_experiment import ControlExperiment
+from attacks.experiments.distillation import entries_needed
 from attacks.experiments.message_experiment import MessageExperiment
 from attacks.random_play import ends_early
 from configs import short
@@ -96,6 +97,9 @@ def _check_begin(attack: Attack, victim: Learner, begun: bool) -> None:
             raise ValueError(f"begin: got 'expert' with the message {kind.name!r}; {needed} is needed")
         if victim.reset_memory is not None:
             raise ValueError(f"begin: got 'expert' with {config.victim}; a victim without memory is needed")
+        if size < (least := entries_needed(attack.game.action_space("agent_0"))):
+            got = f"message_size: got {size}, with begin expert in {short(config.environment)}"
+            raise ValueError(f"{got}; at least {least} is needed, to say what an expert would do")
     elif config.start_name and not begun:
         if config.goal == "control":
             raise ValueError(f"begin: got {short(config.begin)!r}; with the goal control random or expert is needed")

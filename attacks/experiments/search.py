@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import os
 from collections.abc import Callable
 from functools import partial
@@ -13,11 +14,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from attacks.experiments.attack import ADVERSARY_FILE
+from attacks.experiments.config import AttackConfig
 from attacks.experiments.distillation import Explained, FindStart
 from meta import Evolution, Evolved, Outcome, evolve
-from meta.batched_trials import compile_trials, run_trials
+from meta.batched_trials import TrialsProgram, compile_trials, run_trials
 from meta.run_keys import RunBranch
 from meta.runs import array_files
+from meta.runs.evaluation_cache import EvaluationCache
 from meta.runs.experiment import Context
 from meta.runs.formatting import many, say
 from meta.runs.progress import Progress
@@ -73,6 +76,7 @@ class Search(NamedTuple):
       num_judges: victims of the choice
       at_once: of them on a device
       metadata: kept beside the parameters
+      config: of the run, for which the victims of the choice are kept
     """
 
     controllers: list[ControllerStage]
@@ -86,6 +90,7 @@ class Search(NamedTuple):
     num_judges: int
     at_once: int
     metadata: dict[str, Any]
+    config: AttackConfig
 
     @property
     def is_choice(self) -> bool:
@@ -212,10 +217,19 @@ def _choose(
         return last, {}
     context.stages.begin(CHOOSING, f"{CHOOSING} between {' and '.join(found).replace('_', ' ')}")
     keys, trial = jax.random.split(key, search.num_judges), search.trial
-    program = compile_trials(
-        lambda key, parameters: trial(parameters, key).fitness, found[last], len(keys), search.at_once
-    )
-    values = {name: run_trials(program, keys, parameters) for name, parameters in found.items()}
+
+    @functools.cache
+    def program() -> TrialsProgram:
+        def fitness(key: jax.Array, parameters: Any) -> jax.Array:
+            return trial(parameters, key).fitness
+
+        return compile_trials(fitness, found[last], len(keys), search.at_once)
+
+    def fitness_of(parameters: Any) -> Any:
+        return run_trials(program(), keys, parameters)
+
+    cache = EvaluationCache(context.run.path, search.config)
+    values = {name: cache.result(f"choice-{name}", own, int, partial(fitness_of, own)) for name, own in found.items()}
     for name in before:
         added = with_error(mean_and_error(values[last] - values[name]))
         victims = many(len(keys), "fresh victim")

@@ -55,11 +55,10 @@ def evaluate(
     check_game(game)
     check_state(learner, state)
     num_envs = num_envs or num_episodes
-    if game.num_agents != 1 or num_episodes % num_envs:
-        raise ValueError(
-            f"evaluation: got {game.num_agents} players and {num_episodes} episodes in {num_envs} environments; "
-            "one player and a multiple of the environments are needed"
-        )
+    if game.num_agents != 1:
+        raise ValueError(f"game: got one of {game.num_agents} players; a game of one is needed")
+    if num_episodes % num_envs:
+        raise ValueError(f"num_episodes: got {num_episodes}; a multiple of num_envs, {num_envs}, is needed")
     sizes = {"num_episodes": num_episodes, "num_steps": num_steps, "num_envs": num_envs}
     return _play(key, game, [learner], [state], **sizes).returns[:, 0]
 

@@ -62,8 +62,12 @@ def digest(tree: Any) -> str:
     return found.hexdigest()
 
 
-def load_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
+def load_arrays(path: Path, *, finite: bool = True) -> tuple[Arrays, dict[str, Any]]:
     """The arrays and the metadata of a file that `replace_arrays` wrote, which carries a digest of both.
+
+    Args:
+      path: of the file.
+      finite: whether numbers that are not finite are refused.
 
     Raises:
       ValueError: if there is no such file, or if it is damaged or none of ours; one line that names it.
@@ -81,7 +85,7 @@ def load_arrays(path: Path) -> tuple[Arrays, dict[str, Any]]:
     if metadata.pop(DIGEST, None) not in (None, _digest_of_file(arrays, metadata)):
         raise ValueError(f"file: got {str(path)!r}; its contents do not match their digest")
     for name, array in arrays.items():
-        if not np.isfinite(array).all():
+        if finite and not np.isfinite(array).all():
             raise ValueError(f"file: got {str(path)!r}; {name} holds numbers that are not finite")
     return arrays, metadata
 

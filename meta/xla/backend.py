@@ -6,17 +6,14 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Literal, NamedTuple
 
 import jax
 
 from configs import ConfigError, shown
+from meta.xla.control_groups import memory_limit
 
 Platform = Literal["cpu", "gpu", "tpu"]
-
-# Folder and file of the limit of memory, by the controllers of a line of /proc/self/cgroup: version 2, and version 1.
-CONTROL_GROUPS = {"": ("", "memory.max"), "memory": ("memory", "memory.limit_in_bytes")}
 
 
 class Target(NamedTuple):
@@ -76,34 +73,8 @@ def device_memory() -> float:
         if not hasattr(os, "sysconf"):  # Windows
             return 0.0
         machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return 0.9 * min([machine, *control_group_limits()])  # the rest is taken already
+        return 0.9 * min(machine, memory_limit())  # the rest is taken already
     return float((jax.local_devices()[0].memory_stats() or {}).get("bytes_limit", 0))
-
-
-def control_group_limits(root: Path = Path("/")) -> list[float]:
-    """Limits of memory in bytes that a container or a job of a cluster sets to this process on Linux.
-
-    Args:
-      root: of the file system.
-    """
-    try:
-        groups = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    found = []
-    for group in groups:
-        _, controllers, path = group.split(":", 2)
-        if controllers not in CONTROL_GROUPS:
-            continue
-        below, name = CONTROL_GROUPS[controllers]
-        top = root / "sys/fs/cgroup" / below
-        own = top / path.lstrip("/")
-        for folder in (own, *own.parents):  # a limit binds all groups below it
-            with contextlib.suppress(OSError, ValueError):  # "max" is no limit
-                found.append(float((folder / name).read_text()))
-            if folder == top:
-                break
-    return found
 
 
 def check_backend() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from meta import process
 from meta.xla.backend import local_devices, platform
+from meta.xla.control_groups import core_limit
 from meta.xla.fixed_order import in_fixed_order
 
 
@@ -27,7 +29,7 @@ def cores() -> list[int]:
 
 
 def use_all_cores(most: int | None = None) -> None:
-    """Makes each core of the CPU a device of its own. For commands, before JAX computes anything.
+    """Makes each core of the CPU, or of a container's share, a device. For commands, before JAX computes anything.
 
     XLA gets as many threads as devices: one device with two threads passes a chain of small operations from one to the
     other, which costs a third of the CPU time, and far more where another process has one of the cores.
@@ -42,7 +44,7 @@ def use_all_cores(most: int | None = None) -> None:
     chosen = getattr(jax.config, "jax_num_cpu_devices", -1) > 0 or "xla_force_host_platform_device_count" in flags
     if chosen or (platforms and "cpu" not in platforms.split(",")):
         return
-    number = min(filter(None, (len(cores()), most)))
+    number = math.ceil(min(len(cores()), most or math.inf, core_limit()))
     with contextlib.suppress(RuntimeError):  # JAX has begun already
         jax.config.update("jax_num_cpu_devices", number)
         os.environ.setdefault("NPROC", str(number))  # XLA's name for the threads of its pool

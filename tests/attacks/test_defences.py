@@ -283,6 +283,14 @@ def test_input_decay_needs_kernels_whose_shape_tells_their_input(parameters):
         input_decay(0.1)(KEY, talk, lambda game: make_learner(spec, game), SCHEDULE)
 
 
+def test_input_decay_refuses_a_victim_of_which_it_finds_no_input(parameters):
+    """A network that is made for one observation, whatever the game."""
+    talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)
+    fixed = make_victim(talk)
+    with pytest.raises(ValueError, match="victim: got no weights whose shape depends on the observation; input_decay"):
+        input_decay(0.1)(KEY, talk, lambda game: fixed, SCHEDULE)
+
+
 @pytest.mark.system
 def test_power_leaves_a_sparse_victim_sparse(parameters):
     talk = CheapTalk(GAME, parameters, MESSAGE.speak, 2)

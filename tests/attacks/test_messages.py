@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import games
 from attacks import messages
 from attacks.experiments import evaluation
 from attacks.messages import make_message
@@ -200,6 +201,14 @@ def test_a_message_by_its_name_and_settings():
     assert parameters["w0"].shape == (4, 3)
     same = messages.mlp((4,), 2, hidden=(3,), scale=0.25)
     np.testing.assert_array_equal(spoken(message, parameters), spoken(same, parameters))
+
+
+@pytest.mark.parametrize("spec", ["mlp(hidden=[3])", "lstm(units=2)", "echo"])
+def test_a_message_about_other_observations_is_refused_in_one_line(spec):
+    message = make_message(spec, (5,), 2)
+    needed = r"^message: got one that reads other observations; .* CartPole-v1, \(4,\), is needed$"
+    with pytest.raises(ValueError, match=needed):
+        message.talk(games.make("CartPole-v1"), message.init(KEY), 2)
 
 
 @pytest.mark.parametrize(

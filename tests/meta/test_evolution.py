@@ -147,17 +147,17 @@ def test_every_fitness_shaping_improves(shaping):
 
 @pytest.mark.parametrize("shaping", ["centered_rank", "standardize", "normalize", "identity"])
 def test_fitness_is_shaped_as_in_the_settings(shaping):
-    """Shaped fitness of four candidates with a weight decay of 0.1; lower is better for the strategy."""
-    strategy, params = make_strategy(settings(population_size=4, fitness_shaping=shaping, weight_decay=0.1), 2)
+    """Shaped fitness of four candidates; lower is better for the strategy."""
+    strategy, params = make_strategy(settings(population_size=4, fitness_shaping=shaping), 2)
     candidates = np.array([[1.0, 2.0], [0.0, 1.0], [3.0, -1.0], [2.0, 2.0]])
-    decayed = np.array([1.0, 4.0, -2.0, 2.5]) + 0.1 * np.array([5.0, 1.0, 10.0, 8.0])  # 1.5, 4.1, -1, 3.3
+    fitness = np.array([1.5, 4.1, -1.0, 3.3])
     expected = {
         "centered_rank": np.array([-1 / 6, 1 / 2, -1 / 2, 1 / 6]),
-        "standardize": (decayed - decayed.mean()) / decayed.std(),
-        "normalize": -1 + 2 * (decayed + 1) / 5.1,
-        "identity": decayed,
+        "standardize": (fitness - fitness.mean()) / fitness.std(),
+        "normalize": -1 + 2 * (fitness + 1) / 5.1,
+        "identity": fitness,
     }
-    found = strategy.fitness_shaping_fn(candidates, np.array([1.0, 4.0, -2.0, 2.5]), None, params)
+    found = strategy.fitness_shaping_fn(candidates, fitness, None, params)
     np.testing.assert_allclose(found, expected[shaping], rtol=1e-5)
 
 
@@ -178,6 +178,20 @@ def test_candidates_without_a_finite_fitness_come_last_and_are_counted():
     assert found.metrics["non_finite"][0] > 8  # half of the first generation
     assert np.isfinite(found.metrics["fitness"]).all()
     np.testing.assert_allclose(found.parameters["x"], TARGET, atol=0.2)
+
+
+def test_weight_decay_draws_to_zero_but_not_to_candidates_that_fail():
+    """Nothing but the decay is to be gained, and within a distance of 1 of zero every trial fails."""
+
+    def walled(parameters, key):
+        inside = jnp.linalg.norm(parameters["x"]) < 1
+        return Outcome(jnp.where(inside, jnp.nan, 0.0), {})
+
+    decaying = settings(generations=80, weight_decay=1.0, learning_rate=0.02, sigma_end=1.0)
+    found = evolve(walled, lambda key: {"x": jnp.full(3, 1.0)}, jax.random.key(0), decaying, num_trials=1)
+    distance = float(jnp.linalg.norm(found.parameters["x"]))
+    assert 0.9 < distance < 1.4  # 1.73 at the start
+    assert found.metrics["non_finite"][-1] < 16
 
 
 @pytest.mark.parametrize(
@@ -211,6 +225,7 @@ def test_a_generation_without_any_finite_fitness_stops_with_its_number():
     ("field", "value", "message"),
     [
         ("population_size", 0, "population_size: got 0"),
+        ("strategy", "randomsearch", "strategy: got 'randomsearch'; one of"),
         ("population_size", 31, "open_es says: Population size must be even"),
         ("generations", -1, "generations: got -1"),
         ("sigma", 0.0, "sigma: got 0.0"),

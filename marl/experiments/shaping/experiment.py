@@ -22,7 +22,6 @@ from marl.experiments.shaping.evaluation import (
     IN_PLACE,
     OWN_KIND,
     UNTRAINED,
-    EvaluationCache,
     EvaluationResult,
     Trial,
     controls_of,
@@ -36,6 +35,7 @@ from meta.batched_trials import compile_trials, run_trials
 from meta.loop import Report, Store
 from meta.process import check_stop
 from meta.run_keys import RunBranch, of_seeds
+from meta.runs.evaluation_cache import EvaluationCache
 from meta.runs.experiment import Context, Experiment, Programs
 from meta.runs.formatting import amount, many, say
 from meta.runs.progress import Progress, Stages
@@ -256,16 +256,17 @@ class Shaping(Experiment[Evolved, Results]):
         each = [jax.tree.map(lambda x, i=i: x[i], parameters) for i in seeds]
         random = [jax.tree.map(np.asarray, self.init(jax.random.fold_in(k, RunBranch.RANDOM))) for k in self.keys]
         cache, groups = EvaluationCache(run.path, config), dict[str, list[EvaluationResult]]()
-        files = {name: [cache.file(number, i) for i in seeds] for number, name in enumerate(self.trials)}
-        missing = [name for name in self.trials if not all(file.is_file() for file in files[name])]
+        parts = {name: [f"{number}-{i}" for i in seeds] for number, name in enumerate(self.trials)}
+        missing = [name for name in self.trials if not all(cache.file(part).is_file() for part in parts[name])]
         context.programs.begin(dict.fromkeys(config.opponent if name == UNTRAINED else name for name in missing))
         for name in self.trials:
             context.stages.begin(name, f"{many(config.evaluation_trials, 'fresh trial')}: {name}")
             groups[name] = []
-            for file, key, own in zip(files[name], self.keys, random if name == UNTRAINED else each, strict=True):
+            for part, key, own in zip(parts[name], self.keys, random if name == UNTRAINED else each, strict=True):
                 check_stop()
                 play = partial(self._play, context.programs, name, key, own)
-                groups[name].append(cache.trials(file, name, own, self.trials[name], play))
+                like = partial(jax.eval_shape, self.trials[name], key, own)
+                groups[name].append(cache.result(part, {name: own}, like, play))
         runs = [self.measure({name: played[i] for name, played in groups.items()}, i) for i in seeds]
         pooled = pool_seeds(runs)
         return Results(

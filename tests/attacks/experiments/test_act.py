@@ -25,6 +25,7 @@ from games import Game, registry
 from games.wrappers.goals import has_goals
 from marl.commands import describe
 from meta import RunDirectory
+from meta.batched_trials import run_trials
 from meta.runs import array_files
 from meta.runs.directory import check_changes
 from meta.runs.experiment import Context, Programs
@@ -88,11 +89,32 @@ def test_a_run_leaves_its_summary_curves_pictures_and_adversary(act, tmp_path, m
     attack, parameters = load_adversary(tmp_path / "run")
     assert attack.config.goal == "help"
     assert parameters["w0"].shape == (4, 12)
-    # A resumed run repeats no finished stage and has the same results.
-    again = act("--resume", "run")
-    assert again.returncode == 0, again.stderr
-    assert json.loads((tmp_path / "run/summary.json").read_text())["evolved"] == summary["evolved"]
+    # A resumed run repeats no stage, no choice and no fresh victims, and has the same results.
+    (tmp_path / "run/summary.json").unlink()
+    assert not (tmp_path / "run/evaluation").exists()
+    played = []
+
+    def resume(stop_at):
+        def play(*arguments):
+            played.append(arguments)
+            if len(played) == stop_at:
+                raise KeyboardInterrupt
+            return run_trials(*arguments)
+
+        for module in (search, evaluation):
+            monkeypatch.setattr(module, "run_trials", play)
+        return act("--resume", "run").returncode
+
+    groups = len(judged) + len(summary["training_return"]) - (summary["chosen"] == "expert")
+    assert resume(stop_at=5) == 130
+    assert resume(stop_at=0) == 0
+    assert len(played) == groups + 1  # the one that was stopped
+    again = json.loads((tmp_path / "run/summary.json").read_text())
+    assert [again[name] for name in ("judged", "evolved", "random")] == [
+        summary[name] for name in ("judged", "evolved", "random")
+    ]
     assert (tmp_path / "run/start.safetensors").stat().st_mtime_ns == taught
+    assert not (tmp_path / "run/evaluation").exists()
 
 
 @nightly
@@ -401,6 +423,10 @@ def test_a_search_may_begin_with_zeros_and_know_a_defence():
         (
             ["cartpole", "--goal", "control", "--controller", "linear(scale=20)"],
             "controller: scale: got 20; at most 6.283, 2 pi, with goal control, is needed",
+        ),
+        (
+            ["breakout", "--environment", "Asterix-MinAtar", "--begin", "expert"],
+            "message_size: got 2, with begin expert in Asterix-MinAtar; at least 3 is needed",
         ),
         (["cartpole", "--begin", "hub:ppo-cartpole"], "begin: got 'hub:ppo-cartpole', which is no attack"),
         (["cartpole", "--oracle-updates", "3"], "oracle_updates: has no effect with the goal harm"),

@@ -38,12 +38,21 @@ def sooner(monkeypatch):
 @pytest.mark.parametrize(("n", "size"), [(2, 2), (3, 2), (4, 3)])
 def test_discrete_actions_are_the_corners_of_a_simplex(n, size):
     """Equal distances and mean 0, if all actions are equally frequent and the message has enough entries."""
+    assert distillation.entries_needed(Discrete(n)) <= size
     corners = distillation._targets(np.arange(n), Discrete(n), size)
     assert corners.shape == (n, size)
     np.testing.assert_allclose(corners.mean(0), 0, atol=1e-6)
     np.testing.assert_allclose((corners**2).mean(0), 1, rtol=1e-5)
     between = np.linalg.norm(corners[:, None] - corners[None], axis=-1)[~np.eye(n, dtype=bool)]
     np.testing.assert_allclose(between, between[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 9])
+def test_as_many_entries_as_needed_tell_all_actions_apart_and_fewer_do_not(n):
+    needed = distillation.entries_needed(Discrete(n))
+    assert len(np.unique(distillation._targets(np.arange(n), Discrete(n), needed), axis=0)) == n
+    if needed > 1:
+        assert len(np.unique(distillation._targets(np.arange(n), Discrete(n), needed - 1), axis=0)) < n
 
 
 def test_torques_are_distilled_in_units_of_their_size_and_twice_where_a_message_has_room():

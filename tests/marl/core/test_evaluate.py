@@ -70,9 +70,9 @@ def test_steps_after_the_end_of_an_episode_reach_no_metric():
 
 
 def test_other_games_and_parts_of_batches_are_refused():
-    with pytest.raises(ValueError, match="evaluation: got 2 players"):
+    with pytest.raises(ValueError, match="game: got one of 2 players; a game of one is needed"):
         returns(make("ipd", episode_length=2), BLIND, (), num_episodes=2, num_steps=2)
-    with pytest.raises(ValueError, match="5 episodes in 2 environments"):
+    with pytest.raises(ValueError, match="num_episodes: got 5; a multiple of num_envs, 2, is needed"):
         returns(SHORT, BLIND, (), num_episodes=5, num_steps=2, num_envs=2)
     with pytest.raises(ValueError, match="num_envs: got 0"):
         returns(SHORT, BLIND, (), num_episodes=5, num_steps=2, num_envs=0)

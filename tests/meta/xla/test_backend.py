@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import pytest
 
 from meta.xla.backend import (
-    control_group_limits,
     device_memory,
     local_devices,
     platform,
@@ -26,22 +25,6 @@ def test_the_backend_of_this_process_holds_where_none_is_named():
     with tracing_for("gpu", 1e9):
         assert (platform(), len(local_devices()), device_memory()) == ("gpu", 1, 1e9)
     assert platform() == jax.default_backend()
-
-
-def test_the_memory_of_a_container_is_its_limit(tmp_path):
-    """Of both versions of control groups: a limit binds the groups below it, and outside a container there is none."""
-    assert control_group_limits(tmp_path) == []
-    groups, limits = tmp_path / "proc/self/cgroup", tmp_path / "sys/fs/cgroup"
-    for folder in (groups.parent, limits / "job/step", limits / "memory"):
-        folder.mkdir(parents=True)
-    (limits / "job/memory.max").write_text("8000\n")
-    (limits / "job/step/memory.max").write_text("max\n")
-    (limits / "memory/memory.limit_in_bytes").write_text("500\n")
-    (tmp_path / "memory.max").write_text("1\n")  # above all groups
-    groups.write_text("0::/job/step\n1:cpu:/\n")
-    assert control_group_limits(tmp_path) == [8000.0]
-    groups.write_text("4:memory:/docker/a\n0::/\n")  # the path of the host, inside a container
-    assert control_group_limits(tmp_path) == [500.0]
 
 
 def test_a_function_that_was_traced_for_one_backend_is_traced_again_for_another():

@@ -1,6 +1,7 @@
 """Cores as devices: their number, and results that do not depend on it."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import pytest
 
 from marl.experiments.learner_training import TrainConfig, train
 from meta import RunDirectory
+from meta.xla.control_groups import core_limit
 from meta.xla.devices import in_chunks, spread, use_all_cores
 from tests.nightly import MARKS, nightly
 
@@ -83,7 +85,10 @@ def test_seeds_on_two_devices_learn_as_on_one_and_go_on_bit_for_bit(environment,
 
 @pytest.mark.parametrize(
     ("chosen", "expected"),
-    [({}, len(os.sched_getaffinity(0))), ({"XLA_FLAGS": "--xla_force_host_platform_device_count=3"}, 3)],
+    [
+        ({}, math.ceil(min(len(os.sched_getaffinity(0)), core_limit()))),
+        ({"XLA_FLAGS": "--xla_force_host_platform_device_count=3"}, 3),
+    ],
 )
 def test_each_core_is_a_device_unless_their_number_is_given(environment, chosen, expected):
     code = "from meta.xla.devices import use_all_cores; use_all_cores(); import jax; print(len(jax.devices()))"
@@ -136,6 +141,7 @@ def test_chunks_on_a_core_divide_its_share_and_have_a_maximum():
 @nightly
 def test_one_seed_has_one_device_and_xla_one_thread(environment):
     code = f"""
+import math
 import os
 from meta import process
 process.begin("python -m marl.train")
