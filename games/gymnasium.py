@@ -20,6 +20,7 @@ from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from configs import shown
 from games import host_stepping, registry
 from games.core import checks
 from games.core.game import Game
@@ -223,6 +224,9 @@ class SeatVectorEnv(VectorEnv):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """New episodes everywhere. With a seed, they and those after them are the same every time."""
         host_stepping.check_process()
+        if isinstance(seed, Sequence | np.ndarray):
+            needed = "one whole number is needed, from which those of all environments are drawn"
+            raise ValueError(f"seed: got {shown(list(seed))}; {needed}")
         super().reset(seed=seed)
         self._seed, self._time = self.np_random.integers(2**32, dtype=np.uint32), 0
         observations, self._carried = _reset_many(self._seat, self._seed, num_envs=self.num_envs)

@@ -69,9 +69,16 @@ def as_game(game: str | Game, params: dict[str, Any]) -> Game:
         from games.registry import make  # here, because it imports every game
 
         return make(game, **params)
+    from games.suite.gymnax import Gymnax, from_gymnax  # as late
+
     check_game(game)
     if not params:
         return game
+    if isinstance(game, Gymnax):
+        now = {field.name: getattr(game.params, field.name) for field in dataclasses.fields(game.params)}
+        return from_gymnax(game.environment, **now | params)
+    if not dataclasses.is_dataclass(game):
+        raise ValueError(f"{game.name}: got {min(params)}; a game by its name, or a dataclass, takes parameters")
     fields = [field.name for field in dataclasses.fields(game) if field.init]  # type: ignore[arg-type]
     for param in params:
         if param not in fields:
@@ -137,9 +144,11 @@ def check_action(field: str, action: Any, space: Space, batch: tuple[int, ...] =
     if not is_real(array.dtype):
         raise ValueError(f"{field}: got {shown(action)}; {described(space)} is needed")
     low, high = bounds(space)
-    fits = (array >= low) & (array <= high)
-    if not isinstance(space, Box):
-        fits &= array == np.floor(array)
+    if isinstance(space, Box):  # in its dtype, in which an action at a bound may be another number
+        real = array.astype(space.dtype) if np.issubdtype(space.dtype, np.floating) else array
+        fits = (real >= np.asarray(low, space.dtype)) & (real <= np.asarray(high, space.dtype))
+    else:
+        fits = (array >= low) & (array <= high) & (array == np.floor(array))
     if not fits.all():
         worst = array if not batch else array[~fits].flat[0]
         raise ValueError(f"{field}: got {worst}; {described(space)} is needed")

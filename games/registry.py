@@ -169,7 +169,7 @@ def names() -> list[str]:
 
 def ids() -> dict[str, str]:
     """The names of our games by what they are called in other libraries' registries, `marl-shaping/ipd-v0`."""
-    return {f"{NAMESPACE}{name}-v0": name for name in ours()}
+    return {f"{NAMESPACE}{name}-v0": name for name in (*ours(), *presets())}
 
 
 def make(name: str, **params: Any) -> Game:
@@ -277,7 +277,7 @@ def register(
       **params: given to the factory; `make` may override them.
 
     Raises:
-      ValueError: for a name that is taken, or that other libraries' registries would not take.
+      ValueError: for a name that is taken, or that other libraries' registries would not take; or for no function.
 
     Example:
       >>> import games
@@ -287,6 +287,8 @@ def register(
     """
     if not isinstance(name, str) or not re.fullmatch(NAME, name) or name.endswith(SUFFIX):
         raise ValueError(f"name: got {name!r}; letters, digits, - and _ are needed, a letter first, without {SUFFIX}")
+    if not callable(factory):
+        raise ValueError(f"factory: got {shown(factory)}; a function that makes a game is needed")
     taken = is_ours(name) or name in _WRAPPERS
     taken = taken or ("-" in name and name in foreign())  # theirs have hyphens, and take seconds to list
     if taken and not replace:

@@ -15,6 +15,7 @@ from configs import one_of, shown
 from configs.specs import NAME
 from games import host_stepping
 from games.core import checks
+from games.core.branching import lazy_cond
 from games.core.game import Game
 from games.core.modes import in_any_mode
 from games.core.rollout import random_actions
@@ -111,8 +112,16 @@ class Seat:
         key, *keys = jax.random.split(key, 1 + len(self.opponents))
         dones = dict.fromkeys((*self.game.agents, "__all__"), done)
         observations, state = self.game.auto_reset(key, observations, state, dones)
-        fresh = [_begin(opponent, k) for k, (_, opponent) in zip(keys, self.opponents, strict=True)]
-        states = jax.tree.map(lambda new, old: jnp.where(done, new, old), fresh, states)
+        if jax.tree.leaves(states):
+
+            def begin(keys: list[jax.Array], states: Any) -> Any:
+                return [
+                    jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), _begin(opponent, k), old)
+                    for k, (_, opponent), old in zip(keys, self.opponents, states, strict=True)
+                ]
+
+            # A learner's first weights cost far more than a step.
+            states = lazy_cond(done, begin, lambda keys, states: states, keys, states)
         return observations[self.agent], (observations, state, states)
 
     @in_any_mode

@@ -175,6 +175,10 @@ def _refusing(step_env: Callable[..., Step[Any]]) -> Callable[..., Step[Any]]:
 
     @functools.wraps(step_env)
     def step(self: Game, key: jax.Array, state: Any, actions: Actions) -> Step[Any]:
+        refuse_other_agents(self, actions)
+        for agent, action in actions.items():
+            if np.shape(action) != (space := self.action_space(agent)).shape:
+                actions = {**actions, agent: shaped(f"actions: {agent}", action, space)}
         _look_at(self, actions)
         return step_env(self, key, state, actions)
 

@@ -160,6 +160,8 @@ def described(space: Space) -> str:
         return f"a whole number from 0 to {space.n - 1}"
     if isinstance(space, MultiDiscrete):
         return f"whole numbers from 0 to {', '.join(str(n - 1) for n in space.nvec)}"
+    if any(isinstance(bound, jax.core.Tracer) for bound in (space.low, space.high)):
+        return "an array in the space's bounds"
     low, high = (np.unique(bound) for bound in (space.low, space.high))
     limits = f"[{low[0]:g}, {high[0]:g}]" if len(low) == len(high) == 1 else "the space's bounds"
     return f"an array in {limits}"

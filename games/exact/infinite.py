@@ -10,6 +10,7 @@ import numpy as np
 from flax import struct
 
 from configs import shown
+from games.core import checks
 from games.core.game import Actions, Dones, Game, Observations, Step
 from games.core.spaces import Box
 from games.exact.matrix import MatrixGame, discounted_payoffs, matrix_games
@@ -74,6 +75,7 @@ class InfinitelyRepeated(Game):
 
     def values(self, seat: int, own: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
         """(own, other's) discounted returns in the view of `seat`: what white-box learners differentiate."""
+        checks.choice("seat", seat, (0, 1))
         if seat == 0:
             return discounted_payoffs(self.payoffs, own, other, self.discount)
         theirs, mine = discounted_payoffs(self.payoffs, other, own, self.discount)

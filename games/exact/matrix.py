@@ -68,6 +68,7 @@ class MatrixGame:
 
     def seen_by(self, seat: int) -> tuple[list[Scalar], list[Scalar]]:
         """(own, other's) payoffs after CC, CD, DC, DD with the action of `seat` (0 row, 1 column) first."""
+        checks.choice("seat", seat, (0, 1))
         if seat == 0:
             return self.row_payoffs, self.column_payoffs
         swap = [0, 2, 1, 3]
@@ -91,7 +92,9 @@ def symmetric(name: str, payoffs: Sequence[Sequence[Scalar]]) -> MatrixGame:
 
 
 def _refuse_other_tables(field: str, table: Sequence[Sequence[Scalar]]) -> None:
-    if len(table) != 2 or any(len(line) != 2 for line in table):
+    if any(
+        not hasattr(one, "__len__") or len(one) != 2 for one in (table, *(table if hasattr(table, "__len__") else ()))
+    ):
         raise ValueError(f"{field}: got {table!r}; a two by two table of payoffs is needed")
     for payoff in (*table[0], *table[1]):
         checks.number(field, payoff)
@@ -163,6 +166,7 @@ def discounted_payoffs(
 
     Source: Letcher et al., Stable Opponent Shaping (2019), appendix; Lu et al. (2022), section 4.
     """
+    policy_1, policy_2 = jnp.asarray(policy_1), jnp.asarray(policy_2)
     _refuse_other_shapes(policy_1, policy_2, discount)
     start, transitions = _chain(policy_1, policy_2)
     rewards, discount = [[_real(x) for x in row] for row in (game.row_payoffs, game.column_payoffs)], _real(discount)
@@ -193,6 +197,7 @@ def state_visits(
       >>> [round(float(x), 3) for x in games.state_visits(cooperate, cooperate, 0.75)]  # 1 / (1 - 0.75) rounds, all CC
       [4.0, 0.0, 0.0, 0.0]
     """
+    policy_1, policy_2 = jnp.asarray(policy_1), jnp.asarray(policy_2)
     _refuse_other_shapes(policy_1, policy_2, discount)
     start, transitions = _chain(policy_1, policy_2)
     discount = _real(discount)

@@ -210,6 +210,7 @@ def fit(game: MatrixGame, probabilities: np.ndarray, *, discount: float, seat: i
     probabilities = np.asarray(probabilities, float)
     if probabilities.shape[-1:] != (5,):
         raise ValueError(f"probabilities: got shape {probabilities.shape}; [..., 5] is needed")
+    _refuse_no_probabilities("probabilities", probabilities)
     checks.number("discount", discount, 0, 1, brackets="(]")
     left = discount * probabilities[..., 1:] + (1 - discount) * probabilities[..., :1] - REPEAT
     columns = np.stack(_directions(game, seat), axis=1)
@@ -295,14 +296,26 @@ def exact_payoffs(
       discount: in [0, 1).
     """
     checks.number("discount", discount, 0, 1, brackets="[)")
-    p = np.asarray(own, np.float64)
-    q = np.asarray(others, np.float64)[:, [0, 1, 3, 2, 4]]  # its CD is the row player's DC
+    p, q = np.asarray(own, np.float64), np.asarray(others, np.float64)
+    for name, policy, shape in (("own", p, (5,)), ("others", q, (len(q) if q.ndim else 0, 5))):
+        if policy.shape != shape:
+            needed = "[5]" if name == "own" else "[N, 5]"
+            raise ValueError(f"{name}: got shape {policy.shape}; {needed} is needed")
+        _refuse_no_probabilities(name, policy)
+    q = q[:, [0, 1, 3, 2, 4]]  # its CD is the row player's DC
     joint = np.stack([p * q, p * (1 - q), (1 - p) * q, (1 - p) * (1 - q)], -1)  # `[N, 5, 4]`
     kept = np.eye(4) - discount * np.swapaxes(joint[:, 1:], 1, 2)
     visits = np.linalg.solve(kept, joint[:, 0, :, None])[..., 0]
     payoffs = (np.asarray(one, np.float64) for one in (game.row_payoffs, game.column_payoffs))
     own_payoffs, other_payoffs = ((1 - discount) * visits @ one for one in payoffs)
     return own_payoffs, other_payoffs
+
+
+def _refuse_no_probabilities(name: str, values: np.ndarray) -> None:
+    """Raises ValueError for numbers that are no probabilities, such as logits; NaN of a diverged learner passes."""
+    wrong = values[(values < -1e-6) | (values > 1 + 1e-6)]
+    if wrong.size:
+        raise ValueError(f"{name}: got {wrong.flat[0]:g}; probabilities from 0 to 1 are needed")
 
 
 def _directions(game: MatrixGame, seat: int, through: int = 3) -> tuple[np.ndarray, np.ndarray]:

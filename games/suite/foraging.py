@@ -72,7 +72,9 @@ class Foraging(Game):
 
     Source: Christianos, Schäfer and Albrecht, Shared Experience Actor-Critic for Multi-Agent Reinforcement Learning
     (2020), arXiv:2006.07169; Papoudakis et al., Benchmarking Multi-Agent Deep Reinforcement Learning Algorithms in
-    Cooperative Tasks (2021), arXiv:2006.07869.
+    Cooperative Tasks (2021), arXiv:2006.07869. In the authors' code no two pieces of food are neighbours; where several
+    players want one cell, all of them stay; and without normalisation each player that takes part gets its level times
+    that of the food.
     """
 
     num_agents: int = static(4)

@@ -138,6 +138,11 @@ def from_gymnax(environment: Any, **params: Any) -> Gymnax:
                 raise ValueError(f"{environment}: {name}: got {shown(value)}; {LARGEST_SIZE} at most is needed")
         if arguments:
             made = _named(environment, **arguments)
+            try:
+                with lenient():
+                    jax.eval_shape(made.reset, jax.random.key(0), made.default_params)
+            except Exception as error:  # which one depends on the environment
+                raise ValueError(f"{environment}: cannot be played with {arguments} ({error})") from error
     defaults = made.default_params
     _known(made.name, params, [*defaults.__dataclass_fields__])
     params = {name: np.asarray(x) if isinstance(x, list | tuple) else x for name, x in params.items()}

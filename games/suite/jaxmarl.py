@@ -221,12 +221,13 @@ def from_jaxmarl(environment: Any, **params: Any) -> JaxMARL:
         raise ValueError(
             f"environment: got {type(environment).__name__} without {missing[0]}; one of JaxMARL is needed"
         )
-    if length is None:
-        limits = (getattr(environment, name, None) for name in ("max_steps", "max_steps_in_episode", "num_inner_steps"))
-        length = next((int(limit) for limit in limits if isinstance(limit, int | np.integer)), None)
-        if length is not None and not hasattr(environment, "max_steps"):
-            length *= int(getattr(environment, "num_outer_steps", 1))  # episodes of episodes, in some
-    return JaxMARL(environment, len(environment.agents), length)
+    names = ("max_steps", "max_steps_in_episode", "episode_length", "num_inner_steps")
+    limits = (getattr(environment, name, None) for name in names)
+    own = next((int(limit) for limit in limits if isinstance(limit, int | np.integer)), None)
+    if own is not None and not hasattr(environment, "max_steps"):
+        own *= int(getattr(environment, "num_outer_steps", 1))  # episodes of episodes, in some
+    known = [limit for limit in (length, own) if limit is not None]
+    return JaxMARL(environment, len(environment.agents), min(known, default=None))
 
 
 def _named(name: str, params: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from flax import struct
 from games.core import random_bits
 from games.core.arguments import check_game
 from games.core.game import Actions, Game, Observations, Scalar, Step
-from games.core.spaces import Box, Space
+from games.core.spaces import Box, Space, bounds
 from games.toolbox.drawing import mark
 
 
@@ -107,7 +107,9 @@ class GoalConditioned(Game):
     def observation_space(self, agent: str) -> Box:
         bare = self.game.observation_space(agent)
         goal = jax.eval_shape(lambda: self._goals.draw(self.game, jax.random.key(0)))
-        return Box(-np.inf, np.inf, (math.prod(bare.shape) + math.prod(goal.shape),))
+        endless = np.full(math.prod(goal.shape), np.inf, np.float32)
+        low, high = (np.broadcast_to(np.asarray(x, np.float32), bare.shape).ravel() for x in bounds(bare))
+        return Box(np.concatenate([low, -endless]), np.concatenate([high, endless]), (low.size + endless.size,))
 
     def action_space(self, agent: str) -> Space:
         return self.game.action_space(agent)

@@ -136,7 +136,7 @@ def test_a_named_strategy_in_the_infinitely_repeated_game_is_a_learner_there():
 
 def test_every_game_of_ours_is_registered(headless):
     """Gymnasium's own check then also makes the environment with every mode of pictures."""
-    assert {f"marl-shaping/{name}-v0" for name in registry.ours()} <= {*gym.registry}
+    assert {f"marl-shaping/{name}-v0" for name in (*registry.ours(), *registry.presets())} <= {*gym.registry}
     made = gym.make("games.gymnasium:marl-shaping/coin_game-v0", grid_size=4, seat=1, opponents=defect)
     assert made.observation_space.shape == env("coin_game", grid_size=4).observation_space.shape
     vector = gym.make_vec("marl-shaping/coin_game-v0", 5, opponents=defect)
@@ -296,6 +296,51 @@ def test_actions_that_cannot_be_are_refused(make, act, message):
     face.reset(seed=0)
     with pytest.raises(ValueError, match=message):
         face.step(act)
+
+
+def test_an_action_at_a_bound_of_another_dtype_fits():
+    face = env("pendulum", max_torque=np.float64(0.1))
+    face.reset(seed=0)
+    face.step(np.array([np.float32(0.1)]))  # above 0.1 as a float64
+    face.step(face.action_space.high)
+    with pytest.raises(ValueError, match=r"action: got \[0.11\]; an array in \[-0.1, 0.1\] is needed"):
+        face.step([0.11])
+
+
+def test_a_game_of_gymnax_takes_its_parameters_as_an_object_too():
+    short = games.make("CartPole-v1", gravity=9.0)
+    face = env(short, max_steps_in_episode=5)
+    face.reset(seed=0)
+    assert [face.step(0)[3] for _ in range(5)] == [False] * 4 + [True]
+    assert face.unwrapped._seat.game.params.gravity == 9.0
+    with pytest.raises(ValueError, match="CartPole-v1: unknown parameter steps"):
+        env(short, steps=5)
+
+
+def test_one_seed_is_for_all_environments():
+    with pytest.raises(ValueError, match=r"seed: got \[1, 2\]; one whole number is needed"):
+        vector_env("coin_game", 2).reset(seed=[1, 2])
+
+
+def test_an_opponent_is_drawn_again_only_where_an_episode_ends():
+    drawn = []
+
+    class Drawn(NamedTuple):
+        def init(self, key):
+            jax.debug.callback(lambda: drawn.append(1))
+            return jax.random.uniform(key)
+
+        def act(self, key, state, observation):
+            return 0, state, ()
+
+    vector = vector_env("ipd", 3, episode_length=4, opponents=Drawn())
+    vector.reset(seed=0)
+    counts = []
+    for _ in range(9):
+        vector.step(np.zeros(3, int))
+        jax.effects_barrier()
+        counts.append(len(drawn))
+    assert counts[0] == counts[1] == counts[2] < counts[3] == counts[6] < counts[7] == counts[8]
 
 
 @pytest.mark.parametrize(

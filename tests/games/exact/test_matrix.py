@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from games import MatrixGame, discounted_payoffs, matrix_games, prisoners_dilemma, state_visits, symmetric
+from games import (
+    InfinitelyRepeated,
+    MatrixGame,
+    discounted_payoffs,
+    matrix_games,
+    prisoners_dilemma,
+    state_visits,
+    symmetric,
+)
 
 DISCOUNT = 0.96
 GAMES = list(matrix_games.values())
@@ -195,6 +203,15 @@ def test_policies_of_another_shape_are_refused(first, second):
         state_visits(jnp.zeros(first), jnp.zeros(second), 0.9)
 
 
+def test_lists_are_policies_too_and_there_are_two_seats():
+    lists, arrays = [0.0, 1.0, -1.0, 2.0, 0.5], jnp.array([0.0, 1.0, -1.0, 2.0, 0.5])
+    expected = discounted_payoffs(prisoners_dilemma, arrays, arrays, 0.9)
+    np.testing.assert_array_equal(discounted_payoffs(prisoners_dilemma, lists, lists, 0.9), expected)
+    np.testing.assert_array_equal(state_visits(lists, lists, 0.9), state_visits(arrays, arrays, 0.9))
+    with pytest.raises(ValueError, match="seat: got 2; one of 0, 1 is needed"):
+        InfinitelyRepeated(prisoners_dilemma).value(2, arrays, arrays)
+
+
 def test_policies_of_one_logit_need_a_discount_of_zero():
     with pytest.raises(ValueError, match=r"logits of shape \(5,\)"):
         state_visits(jnp.zeros(1), jnp.zeros(1), 0.96)
@@ -215,6 +232,10 @@ def test_discounts_out_of_range_are_refused():
 def test_a_table_of_another_shape_is_refused():
     with pytest.raises(ValueError, match="two by two"):
         MatrixGame("wrong", ((1, 2, 3), (4, 5, 6)), ((1, 2), (3, 4)))
+    with pytest.raises(ValueError, match="row: got 5; a two by two table"):
+        MatrixGame("wrong", 5, 5)
+    with pytest.raises(ValueError, match=r"row: got \[5, 6\]; a two by two table"):
+        MatrixGame("wrong", [5, 6], [5, 6])
     with pytest.raises(ValueError, match=r"symmetric: payoffs: got .* two by two"):
         symmetric("wrong", ((1, 2), (3,)))
     with pytest.raises(ValueError, match="row: got 'a'; a number is needed"):

@@ -303,6 +303,19 @@ def test_arguments_that_fit_no_game_are_refused():
         zd_policy(prisoners_dilemma, "3", discount=0.96)
     with pytest.raises(ValueError, match=r"probabilities: got shape \(4,\); \[..., 5\] is needed"):
         fit(prisoners_dilemma, [0.5] * 4, discount=0.96)
+    logits = [-5.0, 3.0, -2.0, 4.0, -4.0]
+    with pytest.raises(ValueError, match=r"^probabilities: got -5; probabilities from 0 to 1 are needed$"):
+        fit(prisoners_dilemma, logits, discount=0.96)
+    with pytest.raises(ValueError, match="seat: got 5; one of 0, 1 is needed"):
+        fit(prisoners_dilemma, [0.5] * 5, discount=0.96, seat=5)
+    for own, others, words in (
+        (logits, [[0.5] * 5], "own: got -5; probabilities"),
+        ([0.5] * 5, [logits], "others: got -5; probabilities"),
+        ([0.5] * 5, [0.5] * 5, r"others: got shape \(5,\); \[N, 5\] is needed"),
+        ([0.5] * 4, [[0.5] * 5], r"own: got shape \(4,\); \[5\] is needed"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            exact_payoffs(prisoners_dilemma, own, others, discount=0.9)
     with pytest.raises(ValueError, match=r"discount: got 1.5; a number in \(0, 1\] is needed"):
         fit(prisoners_dilemma, [0.5] * 5, discount=1.5)
     with pytest.raises(ValueError, match=r"discount: got 0; a number in \(0, 1\] is needed"):

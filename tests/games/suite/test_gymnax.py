@@ -188,6 +188,7 @@ def test_pictures_move(name):
         (("CartPole-v1", {"gravity": "strong"}), "gravity: got 'strong'"),
         (("Pong-misc", {"use_ai_policy": "no"}), "use_ai_policy: got 'no'"),
         (("DeepSea-bsuite", {"size": -4}), "DeepSea-bsuite: cannot be made"),
+        (("DeepSea-bsuite", {"size": 0}), "DeepSea-bsuite: cannot be played with {'size': 0}"),
     ],
 )
 def test_bad_input_is_refused(arguments, message):

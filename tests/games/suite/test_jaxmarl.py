@@ -99,6 +99,13 @@ def test_an_end_at_the_limit_is_truncated_and_one_before_it_is_not():
     assert ends["rules"] == ([False, True, False], [False, False, False])
     assert games.from_jaxmarl("coin_game").time_limit == 100  # ten episodes of ten steps
     assert games.from_jaxmarl(Duel(), episode_length=2).time_limit == 2
+    assert games.from_jaxmarl(Duel(), episode_length=9).time_limit == 3  # it ends there
+
+    class Brax(Duel):
+        num_inner_steps = None
+        episode_length = 7  # as its environments call it
+
+    assert games.from_jaxmarl(Brax()).time_limit == 7
 
 
 @pytest.mark.system

@@ -4,6 +4,7 @@ import socket
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -255,7 +256,16 @@ def test_actions_of_other_agents_or_shapes_are_refused():
         several.step(KEYS[1], begun, {agent: [[1, 99]] for agent in several.agents})
     with pytest.raises(ValueError, match=r"actions: agent_0: got shape \(3,\); .* of shape \(2,\) is needed"):
         game.step(KEYS[1], state, {"agent_0": np.zeros(3)})
+    traced = jax.jit(lambda game, action: game.step(KEYS[1], game.reset(KEYS[0])[1], {"agent_0": action}))
+    with pytest.raises(
+        ValueError, match=r"actions: agent_0: got shape \(3,\); an array in the space's bounds of shape"
+    ):
+        traced(games.make("pendulum"), jnp.zeros(3))  # whose bounds are among its parameters
+    with pytest.raises(ValueError, match=r"actions: agent_0: got shape \(\); .* of shape \(2,\) is needed"):
+        rollout(KEYS[0], game, 2, lambda key, observations: {"agent_0": jnp.float32(1)})
     for step in (game.step, game.step_env):
+        with pytest.raises(ValueError, match=r"actions: agent_0: got shape \(3,\); .* of shape \(2,\) is needed"):
+            step(KEYS[1], state, {"agent_0": jnp.zeros(3)})
         with pytest.raises(ValueError, match="actions: got those of none; those of agent_0 are needed"):
             step(KEYS[1], state, {})
         with pytest.raises(ValueError, match="actions: got those of agent_0, agent_1; those of agent_0 are needed"):
@@ -286,6 +296,8 @@ def test_a_registered_game_may_take_the_name_of_a_wrapper(monkeypatch):
         games.register(name, games.CoinGame, "two by two", grid_size=2, replace=True)
         assert games.make(name).grid_size == 2
         assert games.names().count(name) == 1
+    with pytest.raises(ValueError, match="factory: got 5; a function that makes a game is needed"):
+        games.register("of_no_use", 5, "of no use")
     with pytest.raises(ValueError, match="name: got 5; letters, digits"):
         games.register(5, games.CoinGame, "of no use")
 

@@ -23,6 +23,15 @@ def drawn(name, count=2000):
     return np.asarray(jax.jit(jax.vmap(lambda key: GoalConditioned(BARE[name]).reset(key)[1].goal))(keys))
 
 
+def test_observations_keep_the_bounds_of_the_bare_game():
+    bare, space = (
+        BARE["reacher"].observation_space("agent_0"),
+        GoalConditioned(BARE["reacher"]).observation_space("agent_0"),
+    )
+    np.testing.assert_array_equal(space.low, [*bare.low, -np.inf, -np.inf])
+    np.testing.assert_array_equal(space.high, [*bare.high, np.inf, np.inf])
+
+
 def test_goals_of_the_cart_are_uniform_on_the_track():
     positions = drawn("CartPole-v1")[:, 0]
     assert np.abs(positions).max() <= 2.4
