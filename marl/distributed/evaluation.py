@@ -101,7 +101,8 @@ def film_episode(
 
     def receive_and_draw() -> EnvStep:
         step = receive()
-        picture = env.picture() if len(frames) < FILMED else None
+        over = bool(frames) and step.done.any()  # the picture may already be of the next episode
+        picture = env.picture() if len(frames) < FILMED and not over else None
         if picture is not None:
             frames.append(np.asarray(picture))
         return step

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from PIL import Image, ImageSequence
 
 from games import make
 from games.pettingzoo import parallel_env
@@ -16,7 +17,7 @@ from marl.distributed.adapters.gymnasium_envs import BatchedVectorEnv
 from marl.distributed.adapters.gymnasium_spaces import acted, observed
 from marl.distributed.adapters.maker import EnvMaker, make_env
 from marl.distributed.adapters.pettingzoo_envs import ParallelVectorEnv
-from marl.distributed.evaluation import play_episodes
+from marl.distributed.evaluation import film_episode, play_episodes
 from marl.learners.registry import make_learner
 from tests.marl.distributed.vector_envs import Late
 
@@ -244,3 +245,22 @@ def test_an_episode_of_the_evaluation_is_cut_by_its_own_length(monkeypatch):
         states = [learner.init(jax.random.key(0))]
         found = play_episodes(jax.random.key(1), host, [learner], states, 6, 0)
         np.testing.assert_array_equal(found, np.full((6, 1), returns))
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP])
+def test_a_film_has_no_picture_of_the_next_episode(tmp_path, mode):
+    """An episode of four steps, whose pictures are as bright as the episode is old."""
+    env = Late(1, mode)()
+    receive, seen = env.receive, {}
+
+    def receive_and_keep():
+        step = receive()
+        seen.update(step.obs)
+        return step
+
+    env.receive, env.picture = receive_and_keep, lambda: np.full((8, 8, 3), 50 * seen["agent_0"][0, 0], np.uint8)
+    learner = make_learner("random", env.game)
+    path = film_episode(jax.random.key(0), env, [learner], [()], 0, tmp_path / "film.gif")
+    with Image.open(path) as film:
+        shown = [int(np.asarray(frame.convert("L")).mean()) for frame in ImageSequence.Iterator(film)]
+    assert shown == [50, 100, 150]
