@@ -19,7 +19,7 @@ from configs.specs import Registry
 from games import Game
 from games.core import checks
 from games.core.arguments import factory
-from games.wrappers.cheap_talk import CheapTalk, observation_shape
+from games.wrappers.cheap_talk import CheapTalk
 
 __all__ = ["Message", "constant", "echo", "linear", "lstm", "make_message", "mlp", "quadratic", "table", "turn"]
 
@@ -52,7 +52,7 @@ class Message(NamedTuple):
           ValueError: for a message about observations of another shape.
         """
         talk = CheapTalk(game, parameters, self.speak, size, remember=self.remember, memory=self.memory)
-        seen = jax.ShapeDtypeStruct(observation_shape(game), jnp.float32)
+        seen = jax.eval_shape(game.reset, jax.random.key(0))[0]["agent_0"]
         try:
             if self.remember:
                 jax.eval_shape(self.remember, parameters, self.memory, seen)

@@ -224,9 +224,9 @@ class SeatVectorEnv(VectorEnv):
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """New episodes everywhere. With a seed, they and those after them are the same every time."""
         host_stepping.check_process()
-        if isinstance(seed, Sequence | np.ndarray):
+        if seed is not None and np.ndim(seed):
             needed = "one whole number is needed, from which those of all environments are drawn"
-            raise ValueError(f"seed: got {shown(list(seed))}; {needed}")
+            raise ValueError(f"seed: got {shown(np.asarray(seed).tolist())}; {needed}")
         super().reset(seed=seed)
         self._seed, self._time = self.np_random.integers(2**32, dtype=np.uint32), 0
         observations, self._carried = _reset_many(self._seat, self._seed, num_envs=self.num_envs)

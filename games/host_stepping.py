@@ -74,7 +74,7 @@ def as_game(game: str | Game, params: dict[str, Any]) -> Game:
     check_game(game)
     if not params:
         return game
-    if isinstance(game, Gymnax):
+    if isinstance(game, Gymnax) and not params.keys() <= {"environment", "params"}:
         now = {field.name: getattr(game.params, field.name) for field in dataclasses.fields(game.params)}
         return from_gymnax(game.environment, **now | params)
     if not dataclasses.is_dataclass(game):
@@ -144,11 +144,11 @@ def check_action(field: str, action: Any, space: Space, batch: tuple[int, ...] =
     if not is_real(array.dtype):
         raise ValueError(f"{field}: got {shown(action)}; {described(space)} is needed")
     low, high = bounds(space)
-    if isinstance(space, Box):  # in its dtype, in which an action at a bound may be another number
-        real = array.astype(space.dtype) if np.issubdtype(space.dtype, np.floating) else array
-        fits = (real >= np.asarray(low, space.dtype)) & (real <= np.asarray(high, space.dtype))
-    else:
-        fits = (array >= low) & (array <= high) & (array == np.floor(array))
+    if isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):  # a bound may be another number in its dtype
+        array, low, high = (np.asarray(x, space.dtype) for x in (array, low, high))
+    fits = (array >= low) & (array <= high)
+    if not isinstance(space, Box):
+        fits &= array == np.floor(array)
     if not fits.all():
         worst = array if not batch else array[~fits].flat[0]
         raise ValueError(f"{field}: got {worst}; {described(space)} is needed")

@@ -112,16 +112,10 @@ class Seat:
         key, *keys = jax.random.split(key, 1 + len(self.opponents))
         dones = dict.fromkeys((*self.game.agents, "__all__"), done)
         observations, state = self.game.auto_reset(key, observations, state, dones)
-        if jax.tree.leaves(states):
-
-            def begin(keys: list[jax.Array], states: Any) -> Any:
-                return [
-                    jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), _begin(opponent, k), old)
-                    for k, (_, opponent), old in zip(keys, self.opponents, states, strict=True)
-                ]
-
-            # A learner's first weights cost far more than a step.
-            states = lazy_cond(done, begin, lambda keys, states: states, keys, states)
+        states = [
+            _begin_where(done, opponent, k, old)
+            for k, (_, opponent), old in zip(keys, self.opponents, states, strict=True)
+        ]
         return observations[self.agent], (observations, state, states)
 
     @in_any_mode
@@ -156,6 +150,17 @@ def _begin(opponent: Opponent, key: jax.Array) -> Any:
         parameters = opponent.policy(opponent.init(key))
         return parameters, opponent.init_memory(parameters, 1)
     return opponent.init(key) if hasattr(opponent, "act") else ()
+
+
+def _begin_where(done: jax.Array, opponent: Opponent, key: jax.Array, state: Any) -> Any:
+    """The state of an opponent, the first one again where `done`."""
+
+    def begin(key: jax.Array, state: Any) -> Any:
+        return jax.tree.map(lambda new, old: jnp.asarray(new, old.dtype), _begin(opponent, key), state)
+
+    if _is_learner(opponent):  # whose first weights cost far more than a step
+        return lazy_cond(done, begin, lambda key, state: state, key, state)
+    return jax.tree.map(lambda new, old: jnp.where(done, new, old), _begin(opponent, key), state)
 
 
 def _act(opponent: Opponent, key: jax.Array, state: Any, observation: jax.Array) -> tuple[jax.Array, Any]:

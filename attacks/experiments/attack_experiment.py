@@ -102,7 +102,7 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
             generations = f"{many(evolution.generations, 'generation')} of {many(victims, 'victim')} in all"
             say(console, f"{generations}, {many(steps, 'step')} each")
         limit = self.attack.game.time_limit
-        if limit is not None and limit > config.evaluation_steps:
+        if limit is not None and limit > config.evaluation_steps + 1:  # gymnax ends an episode a step later
             episodes = f"episodes are cut after evaluation_steps {config.evaluation_steps:,}"
             say(console, f"final returns: {episodes}, and the game's end after {int(limit):,}")
         total = amount(config.trained * config.steps_of_a_training)

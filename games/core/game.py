@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any, TypeAlias, TypeVar
@@ -177,8 +178,9 @@ def _refusing(step_env: Callable[..., Step[Any]]) -> Callable[..., Step[Any]]:
     def step(self: Game, key: jax.Array, state: Any, actions: Actions) -> Step[Any]:
         refuse_other_agents(self, actions)
         for agent, action in actions.items():
-            if np.shape(action) != (space := self.action_space(agent)).shape:
-                actions = {**actions, agent: shaped(f"actions: {agent}", action, space)}
+            with contextlib.suppress(NotImplementedError):  # of a game without spaces
+                if np.shape(action) != (space := self.action_space(agent)).shape:
+                    actions = {**actions, agent: shaped(f"actions: {agent}", action, space)}
         _look_at(self, actions)
         return step_env(self, key, state, actions)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +76,7 @@ class InfinitelyRepeated(Game):
 
     def values(self, seat: int, own: jax.Array, other: jax.Array) -> tuple[jax.Array, jax.Array]:
         """(own, other's) discounted returns in the view of `seat`: what white-box learners differentiate."""
-        checks.choice("seat", seat, (0, 1))
+        checks.choice("seat", operator.index(seat), (0, 1))
         if seat == 0:
             return discounted_payoffs(self.payoffs, own, other, self.discount)
         theirs, mine = discounted_payoffs(self.payoffs, other, own, self.discount)

@@ -7,6 +7,7 @@ one player, its own action first. Action 0 is "cooperate" in a dilemma, and simp
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
 from operator import add, mul
@@ -68,7 +69,7 @@ class MatrixGame:
 
     def seen_by(self, seat: int) -> tuple[list[Scalar], list[Scalar]]:
         """(own, other's) payoffs after CC, CD, DC, DD with the action of `seat` (0 row, 1 column) first."""
-        checks.choice("seat", seat, (0, 1))
+        checks.choice("seat", operator.index(seat), (0, 1))
         if seat == 0:
             return self.row_payoffs, self.column_payoffs
         swap = [0, 2, 1, 3]

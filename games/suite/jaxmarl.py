@@ -198,8 +198,8 @@ def from_jaxmarl(environment: Any, **params: Any) -> JaxMARL:
 
     Args:
       environment: a name such as `overcooked`, one of `jaxmarl.registered_envs`; or an instance.
-      **params: `episode_length`, the environment's own `max_steps` or its like if none is given; where a name is given,
-        also arguments of the environment.
+      **params: `episode_length`, at most the environment's own `max_steps` or its like, which holds if none is given;
+        where a name is given, also arguments of the environment.
 
     Raises:
       ValueError: for a name that JaxMARL does not have, arguments that the environment does not take, or an object that
@@ -226,8 +226,12 @@ def from_jaxmarl(environment: Any, **params: Any) -> JaxMARL:
     own = next((int(limit) for limit in limits if isinstance(limit, int | np.integer)), None)
     if own is not None and not hasattr(environment, "max_steps"):
         own *= int(getattr(environment, "num_outer_steps", 1))  # episodes of episodes, in some
-    known = [limit for limit in (length, own) if limit is not None]
-    return JaxMARL(environment, len(environment.agents), min(known, default=None))
+    if length is None:
+        length = own
+    elif own is not None:
+        checks.whole("episode_length", length, 1)
+        length = min(length, own) if isinstance(length, int) else jnp.minimum(length, own)
+    return JaxMARL(environment, len(environment.agents), length)
 
 
 def _named(name: str, params: dict[str, Any]) -> Any:

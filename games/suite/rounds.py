@@ -212,8 +212,8 @@ class RepeatedGame(Rounds):
         super().__post_init__()
         given = isinstance(self.payoffs, list | tuple)
         object.__setattr__(self, "payoffs", checks.table("payoffs", self.payoffs))
-        shape = np.shape(self.payoffs)
-        if shape or checks.known(self.payoffs):  # not of what JAX puts there to describe a tree
+        if checks.known(self.payoffs):
+            shape = np.shape(self.payoffs)
             axes = len(shape) - 1  # more of an array, whose games may be stacked
             if axes < 1 or not (shape[-1] == axes or (shape[-1] < axes and not given)) or min(shape) < 1:
                 raise ValueError(
@@ -314,7 +314,8 @@ def matrix_game(payoffs: Any = None, num_agents: int | None = None, **params: An
       ValueError: for payoffs that are no such table.
     """
     if payoffs is None:
-        checks.choice("num_agents", num_agents, (None, 2))
+        if num_agents not in (None, 2):
+            raise ValueError(f"num_agents: got {shown(num_agents)} without payoffs; 2 is needed")
         return RepeatedGame(**params)
     if isinstance(payoffs, jax.Array) and not jnp.issubdtype(payoffs.dtype, jnp.number):
         raise ValueError(f"payoffs: got {shown(payoffs)}; a table of numbers is needed")

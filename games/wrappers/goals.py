@@ -108,8 +108,11 @@ class GoalConditioned(Game):
         bare = self.game.observation_space(agent)
         goal = jax.eval_shape(lambda: self._goals.draw(self.game, jax.random.key(0)))
         endless = np.full(math.prod(goal.shape), np.inf, np.float32)
+        size = math.prod(bare.shape)
+        if any(isinstance(x, jax.core.Tracer) for x in bounds(bare)):
+            return Box(-np.inf, np.inf, (size + endless.size,))
         low, high = (np.broadcast_to(np.asarray(x, np.float32), bare.shape).ravel() for x in bounds(bare))
-        return Box(np.concatenate([low, -endless]), np.concatenate([high, endless]), (low.size + endless.size,))
+        return Box(np.concatenate([low, -endless]), np.concatenate([high, endless]), (size + endless.size,))
 
     def action_space(self, agent: str) -> Space:
         return self.game.action_space(agent)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path("/")
+UNREADABLE = contextlib.suppress(OSError, ValueError, ZeroDivisionError)
 
 
 def memory_limit(root: Path = ROOT) -> float:
@@ -19,7 +20,7 @@ def memory_limit(root: Path = ROOT) -> float:
     limits = [math.inf]
     for folder in _folders("memory", root):
         for name in ("memory.max", "memory.limit_in_bytes"):  # of version 2 and of version 1
-            with contextlib.suppress(OSError, ValueError):  # "max" is no limit
+            with UNREADABLE:  # "max" is no limit
                 limits.append(float((folder / name).read_text()))
     return min(limits)
 
@@ -32,10 +33,10 @@ def core_limit(root: Path = ROOT) -> float:
     """
     limits = [math.inf]
     for folder in _folders("cpu", root):
-        with contextlib.suppress(OSError, ValueError):
+        with UNREADABLE:
             quota, period = map(float, (folder / "cpu.max").read_text().split())
             limits.append(quota / period)
-        with contextlib.suppress(OSError, ValueError):
+        with UNREADABLE:
             quota, period = (float((folder / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
             limits.append(quota / period if quota > 0 else math.inf)
     return min(limits)
@@ -45,10 +46,9 @@ def _folders(controller: str, root: Path) -> Iterator[Path]:
     """The groups of this process with a controller, each after those in it, because a limit binds them too."""
     try:
         groups = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
+    except (OSError, ValueError):
         return
-    for group in groups:
-        _, controllers, path = group.split(":", 2)
+    for _, controllers, path in (group.split(":", 2) for group in groups if group.count(":") > 1):
         if controllers and controller not in controllers.split(","):
             continue
         top = root / "sys/fs/cgroup" / controllers  # version 2 has one tree, without a name, for all controllers

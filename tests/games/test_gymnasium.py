@@ -17,7 +17,9 @@ import games
 import games.gymnax
 import marl
 from games import registry
+from games.core.spaces import Box
 from games.gymnasium import _step, env, vector_env
+from games.host_stepping import check_action
 from games.wrappers.cheap_talk import CheapTalk
 from tests.games.every_game import every_game
 
@@ -305,6 +307,8 @@ def test_an_action_at_a_bound_of_another_dtype_fits():
     face.step(face.action_space.high)
     with pytest.raises(ValueError, match=r"action: got \[0.11\]; an array in \[-0.1, 0.1\] is needed"):
         face.step([0.11])
+    whole = Box(-np.inf, np.inf, (), np.int32)
+    assert check_action("action", 3, whole) == 3
 
 
 def test_a_game_of_gymnax_takes_its_parameters_as_an_object_too():
@@ -315,25 +319,24 @@ def test_a_game_of_gymnax_takes_its_parameters_as_an_object_too():
     assert face.unwrapped._seat.game.params.gravity == 9.0
     with pytest.raises(ValueError, match="CartPole-v1: unknown parameter steps"):
         env(short, steps=5)
+    assert env(short, params=short.params.replace(gravity=8.0)).unwrapped._seat.game.params.gravity == 8.0
 
 
 def test_one_seed_is_for_all_environments():
-    with pytest.raises(ValueError, match=r"seed: got \[1, 2\]; one whole number is needed"):
-        vector_env("coin_game", 2).reset(seed=[1, 2])
+    vector = vector_env("coin_game", 2)
+    for several in ([1, 2], (1, 2), np.array([1, 2])):
+        with pytest.raises(ValueError, match=r"seed: got \[.*1.*, .*2.*\]; one whole number is needed"):
+            vector.reset(seed=several)
 
 
-def test_an_opponent_is_drawn_again_only_where_an_episode_ends():
-    drawn = []
+def test_a_learner_is_drawn_again_only_where_an_episode_ends():
+    drawn, learner = [], marl.make_learner("tabular_ppo", games.make("ipd"), seat=1)
 
-    class Drawn(NamedTuple):
-        def init(self, key):
-            jax.debug.callback(lambda: drawn.append(1))
-            return jax.random.uniform(key)
+    def init(key):
+        jax.debug.callback(lambda: drawn.append(1))
+        return learner.init(key)
 
-        def act(self, key, state, observation):
-            return 0, state, ()
-
-    vector = vector_env("ipd", 3, episode_length=4, opponents=Drawn())
+    vector = vector_env("ipd", 3, episode_length=4, opponents=learner._replace(init=init))
     vector.reset(seed=0)
     counts = []
     for _ in range(9):

@@ -67,7 +67,9 @@ def probability_of_improvement(
     drawn, half = _drawn(both, named, resamples, seed), len(scores)
     values = [_higher(x, y) for x, y in zip(drawn[:half], drawn[half:], strict=True)]
     value = np.mean([_higher(x, y) for x, y in zip(scores, others, strict=True)])
-    return _estimate(float(value), np.nanmean(values, 0), both)
+    with np.errstate(invalid="ignore"):
+        draws = np.nansum(values, 0) / (~np.isnan(values)).sum(0)
+    return _estimate(float(value), draws, both)
 
 
 def trimmed_mean(scores: np.ndarray) -> np.ndarray:
@@ -77,7 +79,7 @@ def trimmed_mean(scores: np.ndarray) -> np.ndarray:
       scores: `[..., n]`; NaN is no score.
     """
     ordered, ranks = np.sort(scores, axis=-1), np.arange(scores.shape[-1])  # NaN last
-    number = np.isfinite(scores).sum(-1, keepdims=True)
+    number = (~np.isnan(scores)).sum(-1, keepdims=True)
     cut = (TRIMMED * number).astype(int)
     kept = (cut <= ranks) & (ranks < number - cut)
     with np.errstate(invalid="ignore"):
@@ -91,7 +93,7 @@ def _drawn(
     generator, chosen = np.random.default_rng(seed), dict[Hashable, np.ndarray]()
     names = range(len(scores)) if trainings is None else trainings
     for name in dict.fromkeys(names):
-        known = [np.isfinite(task) for other, task in zip(names, scores, strict=True) if other == name]
+        known = [~np.isnan(task) for other, task in zip(names, scores, strict=True) if other == name]
         every = np.flatnonzero(np.any(known, axis=0))
         chosen[name] = every[generator.integers(len(every), size=(resamples, len(every)))]
     return [task[chosen[name]] for name, task in zip(names, scores, strict=True)]
@@ -100,13 +102,13 @@ def _drawn(
 def _higher(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """The share of pairs in which x is higher, `[..., n]` and `[..., m]` -> `[...]`; NaN if there are none."""
     first, second = x[..., :, None], y[..., None, :]
-    pairs = (np.isfinite(first) & np.isfinite(second)).sum((-2, -1))
+    pairs = (~np.isnan(first) & ~np.isnan(second)).sum((-2, -1))
     with np.errstate(invalid="ignore"):
         return np.sum((first > second) + 0.5 * (first == second), axis=(-2, -1)) / pairs
 
 
 def _estimate(value: float, draws: np.ndarray, scores: Sequence[np.ndarray]) -> Estimate:
-    if min(np.isfinite(task).sum() for task in scores) < 2:
+    if min((~np.isnan(task)).sum() for task in scores) < 2:
         return Estimate(value, np.nan, np.nan)
-    low, high = np.quantile(draws, TAILS)
+    low, high = np.nanquantile(draws, TAILS)  # a draw may have trainings without a score alone
     return Estimate(value, float(low), float(high))

@@ -100,6 +100,10 @@ def test_an_end_at_the_limit_is_truncated_and_one_before_it_is_not():
     assert games.from_jaxmarl("coin_game").time_limit == 100  # ten episodes of ten steps
     assert games.from_jaxmarl(Duel(), episode_length=2).time_limit == 2
     assert games.from_jaxmarl(Duel(), episode_length=9).time_limit == 3  # it ends there
+    for wrong in ("5", 9.5, 0):
+        with pytest.raises(ValueError, match="episode_length: got"):
+            games.from_jaxmarl(Duel(), episode_length=wrong)
+    assert jax.jit(lambda length: games.from_jaxmarl(Duel(), episode_length=length).time_limit)(2) == 2
 
     class Brax(Duel):
         num_inner_steps = None

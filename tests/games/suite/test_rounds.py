@@ -258,8 +258,8 @@ def test_impossible_repeated_games_are_refused(params, message):
 def test_payoffs_of_jax_and_players_without_payoffs_are_looked_at():
     for table in (jnp.zeros((2, 2, 3)), np.zeros((2, 2, 3))):
         with pytest.raises(ValueError, match=r"payoffs: got shape \(2, 2, 3\); an axis of actions for each agent"):
-            RepeatedGame(payoffs=table)
-    with pytest.raises(ValueError, match="num_agents: got 3; one of None, 2 is needed"):
+            games.make("ipd", payoffs=table)
+    with pytest.raises(ValueError, match="num_agents: got 3 without payoffs; 2 is needed"):
         games.make("matrix_game", num_agents=3)
     assert games.make("matrix_game", num_agents=2).num_agents == 2
 

@@ -30,6 +30,8 @@ def test_observations_keep_the_bounds_of_the_bare_game():
     )
     np.testing.assert_array_equal(space.low, [*bare.low, -np.inf, -np.inf])
     np.testing.assert_array_equal(space.high, [*bare.high, np.inf, np.inf])
+    traced = jax.jit(lambda game: jnp.zeros(GoalConditioned(game).observation_space("agent_0").shape))
+    assert traced(BARE["pendulum"]).shape == GoalConditioned(BARE["pendulum"]).observation_space("agent_0").shape
 
 
 def test_goals_of_the_cart_are_uniform_on_the_track():

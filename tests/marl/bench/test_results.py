@@ -15,7 +15,9 @@ from meta.runs.reports.aggregates import interquartile_mean
 def known(rows):
     """The scores of tasks in one array, without the trainings that are left out of a task."""
     every = np.concatenate(list(rows))
-    return every[np.isfinite(every)]
+    found = every[np.isfinite(every)]
+    assert len(found)
+    return found
 
 
 def result_of(payoff, **more):

@@ -1,6 +1,7 @@
 """Programs are traced for the backend that is asked for, whatever this process has."""
 
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
+from meta.xla import backend
 from meta.xla.backend import (
     device_memory,
     local_devices,
@@ -25,6 +27,14 @@ def test_the_backend_of_this_process_holds_where_none_is_named():
     with tracing_for("gpu", 1e9):
         assert (platform(), len(local_devices()), device_memory()) == ("gpu", 1, 1e9)
     assert platform() == jax.default_backend()
+
+
+def test_a_limit_of_the_container_bounds_the_memory(monkeypatch):
+    whole = device_memory()
+    monkeypatch.setattr(backend, "memory_limit", lambda: 1e6)
+    assert device_memory() == pytest.approx(9e5)
+    monkeypatch.setattr(backend, "memory_limit", lambda: math.inf)
+    assert device_memory() >= whole > 1e8
 
 
 def test_a_function_that_was_traced_for_one_backend_is_traced_again_for_another():

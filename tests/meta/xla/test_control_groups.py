@@ -47,3 +47,8 @@ def test_inside_a_container_the_top_is_its_own_group(system):
     files |= {"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us": "100000\n"}
     assert limits(system(**files)) == (500, 2)
     assert core_limit(system(**{"sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us": "-1\n"})) == math.inf
+
+
+def test_files_that_make_no_sense_are_no_limits(system):
+    files = {"proc/self/cgroup": "\n0::/\nnonsense\n", "sys/fs/cgroup/cpu.max": "100000 0\n"}
+    assert limits(system(**files, **{"sys/fs/cgroup/memory.max": "much\n"})) == (math.inf, math.inf)

@@ -97,6 +97,14 @@ def test_each_core_is_a_device_unless_their_number_is_given(environment, chosen,
     assert int(subprocess.run(line, env=variables, capture_output=True, text=True, timeout=600).stdout) == expected
 
 
+def test_a_container_with_a_core_and_a_half_has_two_devices(environment):
+    patch = "from meta.xla import devices; devices.cores = lambda: [*range(8)]; devices.core_limit = lambda: 1.5; "
+    code = patch + "devices.use_all_cores(); import jax; print(len(jax.devices()))"
+    variables = {name: value for name, value in environment.items() if name != "XLA_FLAGS"}
+    line = [sys.executable, "-c", code]
+    assert int(subprocess.run(line, env=variables, capture_output=True, text=True, timeout=600).stdout) == 2
+
+
 def test_devices_are_not_changed_after_jax_has_begun():
     before = jax.devices()
     use_all_cores()

@@ -23,6 +23,7 @@ def test_the_middle_half_is_averaged():
     assert trimmed_mean(np.array([1.0, 2.0, 6.0])) == pytest.approx(3)  # no quarter of three
     assert trimmed_mean(np.array([np.nan, 9.0, 1.0, 2.0, np.nan, 4.0])) == pytest.approx(3)  # of four
     assert np.isnan(trimmed_mean(np.full(3, np.nan)))
+    assert trimmed_mean(np.array([-np.inf, 1.0, 2.0, np.inf])) == pytest.approx(1.5)
     assert interquartile_mean([scores[:4], scores[4:]], resamples=10).value == pytest.approx(3.5)
 
 
@@ -69,6 +70,17 @@ def test_a_training_without_a_score_in_one_task_is_drawn_in_the_others():
     better = probability_of_improvement([one, other], [one, other], trainings=("aa", "bb"), resamples=500)
     assert better.value == 0.5
     assert better.low < 0.5 < better.high
+
+
+def test_draws_without_a_score_are_left_out():
+    """Two tasks, each with scores of two of four trainings: a sixteenth of the draws has none of a task."""
+    first, second = np.array([1.0, 2.0, np.nan, np.nan]), np.array([np.nan, np.nan, 1.0, 2.0])
+    for found in (
+        interquartile_mean([first, second], trainings="aa", resamples=500),
+        probability_of_improvement([first, second], [first, second], trainings=("aa", "aa"), resamples=500),
+    ):
+        assert np.isfinite(found).all()
+        assert found.low < found.value < found.high
 
 
 def test_the_interval_is_that_of_all_draws():
