@@ -274,6 +274,25 @@ def test_actions_of_other_agents_or_shapes_are_refused():
             step(KEYS[1], state, [0])
 
 
+def test_a_subclass_may_have_another_action_space():
+    """An arm whose joints turn alike is steered by one number."""
+
+    class Stiff(type(games.make("reacher"))):
+        def action_space(self, agent):
+            return games.Box(-1, 1, ())
+
+        def step_env(self, key, state, actions):
+            return super().step_env(key, state, {"agent_0": jnp.full(2, actions["agent_0"])})
+
+    stiff, state = Stiff(), games.make("reacher").reset(KEYS[0])[1]
+    for step in (stiff.step_env, jax.jit(stiff.step_env)):
+        moved = step(KEYS[1], state, {"agent_0": 0.5})[2]
+        same = games.make("reacher").step_env(KEYS[1], state, {"agent_0": jnp.full(2, 0.5)})[2]
+        np.testing.assert_allclose(moved["agent_0"], same["agent_0"], rtol=1e-6)
+        with pytest.raises(ValueError, match=r"actions: agent_0: got shape \(2,\); .* of shape \(\) is needed"):
+            step(KEYS[1], state, {"agent_0": jnp.zeros(2)})
+
+
 def test_what_is_no_game_is_not_played():
     with pytest.raises(TypeError, match="game: got 'ipd'; a game, such as"):
         rollout(KEYS[0], "ipd", 2)
