@@ -201,8 +201,7 @@ def refuse_other_agents(game: Game, actions: Any) -> None:
 
 
 def _look_at(game: Game, actions: Actions) -> None:
-    """Raises ValueError for actions of other agents, or one that there is not, of those that are known."""
-    refuse_other_agents(game, actions)
+    """Raises ValueError for an action that there is not, of those that are known."""
     for agent, action in actions.items():
         if not isinstance(action, jax.core.Tracer):
             refuse_impossible(f"actions: {agent}", action, game.action_space(agent))

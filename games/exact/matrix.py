@@ -93,9 +93,10 @@ def symmetric(name: str, payoffs: Sequence[Sequence[Scalar]]) -> MatrixGame:
 
 
 def _refuse_other_tables(field: str, table: Sequence[Sequence[Scalar]]) -> None:
-    if any(
-        not hasattr(one, "__len__") or len(one) != 2 for one in (table, *(table if hasattr(table, "__len__") else ()))
-    ):
+    def is_pair(one: Any) -> bool:
+        return hasattr(one, "__len__") and len(one) == 2
+
+    if not (is_pair(table) and all(map(is_pair, table))):
         raise ValueError(f"{field}: got {table!r}; a two by two table of payoffs is needed")
     for payoff in (*table[0], *table[1]):
         checks.number(field, payoff)

@@ -297,9 +297,8 @@ def exact_payoffs(
     """
     checks.number("discount", discount, 0, 1, brackets="[)")
     p, q = np.asarray(own, np.float64), np.asarray(others, np.float64)
-    for name, policy, shape in (("own", p, (5,)), ("others", q, (len(q) if q.ndim else 0, 5))):
-        if policy.shape != shape:
-            needed = "[5]" if name == "own" else "[N, 5]"
+    for name, policy, axes, needed in (("own", p, 1, "[5]"), ("others", q, 2, "[N, 5]")):
+        if policy.ndim != axes or policy.shape[-1] != 5:
             raise ValueError(f"{name}: got shape {policy.shape}; {needed} is needed")
         _refuse_no_probabilities(name, policy)
     q = q[:, [0, 1, 3, 2, 4]]  # its CD is the row player's DC
