@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from meta.process import check_stop, uninterrupted
+from meta.process import check_stop, recognised, uninterrupted
 from meta.xla.backend import platform
 from meta.xla.memory import bytes_of, check_memory
 
@@ -182,36 +182,36 @@ def iterate(
     seconds, saved_at, per_call, first_iteration = 0.0, time.perf_counter(), 1, iteration
     wanted = float(np.clip(bytes_of(state) / STATE_PER_SECOND, SECONDS_PER_CALL, 10 * SECONDS_PER_CALL))
     try:
-        while iteration < num_iterations:
-            check_stop()
-            count = min(per_call, num_iterations - iteration)
-            started = time.perf_counter()
-            new_state, found_there = call(state, key, iteration, count)
-            buffers = {metric: np.asarray(buffer)[:count] for metric, buffer in found_there.items()}
-            count = len(next(iter(buffers.values())))
-            elapsed = time.perf_counter() - started
-            if process_metrics:
-                buffers = process_metrics(buffers, iteration)
-            if parts and parts[0].keys() != buffers.keys():
-                raise ValueError(f"the checkpoint has the metrics {', '.join(parts[0])}, and not {', '.join(buffers)}")
-            with uninterrupted():  # so that a checkpoint after a signal has the iterations of all rows
-                if store:
-                    store.append(_rows(name, iteration, buffers))
-                parts.append(buffers)
-                done = iteration, state = (
-                    iteration + count,
-                    new_state,
-                )  # at once: elsewhere no signal waits
-            seconds += elapsed
-            per_call = int(np.clip(wanted / max(elapsed / count, 1e-6), 1, MAX_ITERATIONS_PER_CALL))
-            if store and time.perf_counter() - saved_at >= checkpoint_seconds:
-                store.save(iteration, state, _joined(parts, iteration))
-                saved_at = time.perf_counter()
-            if report:
-                report(iteration, {metric: buffer[-1] for metric, buffer in buffers.items()}, seconds)
-        metrics = _joined(parts, iteration)
-        if store:
-            store.save(iteration, state, metrics)
+        with recognised():
+            while iteration < num_iterations:
+                check_stop()
+                count = min(per_call, num_iterations - iteration)
+                started = time.perf_counter()
+                new_state, found_there = call(state, key, iteration, count)
+                buffers = {metric: np.asarray(buffer)[:count] for metric, buffer in found_there.items()}
+                count = len(next(iter(buffers.values())))
+                elapsed = time.perf_counter() - started
+                if process_metrics:
+                    buffers = process_metrics(buffers, iteration)
+                if parts and parts[0].keys() != buffers.keys():
+                    raise ValueError(
+                        f"the checkpoint has the metrics {', '.join(parts[0])}, and not {', '.join(buffers)}"
+                    )
+                with uninterrupted():  # so that a checkpoint is whole and has the iterations of all rows
+                    if store:
+                        store.append(_rows(name, iteration, buffers))
+                    parts.append(buffers)
+                    done = iteration, state = iteration + count, new_state
+                    if store and time.perf_counter() - saved_at >= checkpoint_seconds:
+                        store.save(iteration, state, _joined(parts, iteration))
+                        saved_at = time.perf_counter()
+                seconds += elapsed
+                per_call = int(np.clip(wanted / max(elapsed / count, 1e-6), 1, MAX_ITERATIONS_PER_CALL))
+                if report:
+                    report(iteration, {metric: buffer[-1] for metric, buffer in buffers.items()}, seconds)
+            metrics = _joined(parts, iteration)
+            if store:
+                store.save(iteration, state, metrics)
     except (KeyboardInterrupt, Lost):
         if store and done[0]:
             store.save(*done, _joined(parts, done[0]))

@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
         Numerics().set_precision(platform())
         command.prepare(points[0].config)
         process.stop_on_signals()
-        with contextlib.ExitStack() as stack:
+        with process.recognised(), contextlib.ExitStack() as stack:
             began = " ".join(f"{command.program} {sweep.first}".split())
             runs = [stack.enter_context(_opened(out / one.name, one, began, sweep.imports)) for one in points]
             train_together(points, runs, Console(quiet=quiet, highlight=False))

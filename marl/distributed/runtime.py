@@ -24,7 +24,7 @@ from marl.distributed.learner_group import LearnerGroup
 from marl.distributed.system import Setup, System
 from marl.distributed.vector_env import MakeVectorEnv
 from meta.loop import Report, Store
-from meta.process import check_stop, uninterrupted
+from meta.process import check_stop, recognised, uninterrupted
 from meta.trackers.tracked_store import tracked
 from meta.trackers.tracker import Tracker
 
@@ -143,27 +143,28 @@ def run(
     dispatcher = Dispatcher(pool, setup, record.first, num_updates, say)
     clock, shown = _Clock(), 0.0
     try:
-        dispatcher.publish(policies)
-        for number in range(record.first, num_updates):
-            rollouts = dispatcher.take(number)
-            lags, steps = zip(*((number - rollout.version, rollout.steps) for rollout in rollouts), strict=True)
-            with uninterrupted():  # an update takes the states' place
-                states, policies, metrics = group.update(run_key, number, record.states, rollouts)
-                metrics |= {"lag": np.array(np.mean(lags)), "steps": np.array(sum(steps))}
-                record.add(states, metrics)
-            if central:
-                central.policies = policies
+        with recognised():
             dispatcher.publish(policies)
-            look(metrics)
-            record.write()
-            if number == record.first:
-                clock.end_compilation()
-            record.save_if_due()
-            if report and (time.perf_counter() - shown > REPORT_SECONDS or number + 1 == num_updates):
-                shown = time.perf_counter()
-                report(number + 1, metrics, clock.seconds)
-            check_stop()
-        record.save()
+            for number in range(record.first, num_updates):
+                rollouts = dispatcher.take(number)
+                lags, steps = zip(*((number - rollout.version, rollout.steps) for rollout in rollouts), strict=True)
+                with uninterrupted():  # an update takes the states' place
+                    states, policies, metrics = group.update(run_key, number, record.states, rollouts)
+                    metrics |= {"lag": np.array(np.mean(lags)), "steps": np.array(sum(steps))}
+                    record.add(states, metrics)
+                if central:
+                    central.policies = policies
+                dispatcher.publish(policies)
+                look(metrics)
+                record.write()
+                if number == record.first:
+                    clock.end_compilation()
+                record.save_if_due()
+                if report and (time.perf_counter() - shown > REPORT_SECONDS or number + 1 == num_updates):
+                    shown = time.perf_counter()
+                    report(number + 1, metrics, clock.seconds)
+                check_stop()
+            record.save()
     except (KeyboardInterrupt, Broken):
         record.save_whole_updates()
         raise

@@ -51,6 +51,29 @@ def test_a_signal_while_metrics_are_written_loses_no_step(tmp_path):
     assert number == state == len(metrics["x"]) == len(lines) == 1
 
 
+def test_a_signal_that_a_library_made_another_error_of_saves_a_checkpoint_too(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "MAX_ITERATIONS_PER_CALL", 1)
+
+    def step(key, number, state):
+        return state + 1, {"x": state}
+
+    def convert(metrics, first):
+        if first == 3:
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(1)
+            except KeyboardInterrupt:
+                raise RuntimeError("the compiler has failed") from None
+        return metrics
+
+    with RunDirectory(tmp_path) as run, process.running():
+        process.stop_on_signals()
+        with pytest.raises(KeyboardInterrupt):
+            loop.iterate(step, jnp.float32(0), jax.random.key(0), 5, store=run, process_metrics=convert)
+        number, state, _ = run.restore(jnp.float32(0), 5)
+    assert number == state == 3
+
+
 def test_a_metric_cannot_take_the_place_of_the_number_of_an_iteration_on_a_cluster_either():
     call = run_on_host(lambda key, number, state: (state, {"generation": number}), "generation", 0.0, None, "")
     with pytest.raises(ValueError, match="metrics: got one named 'generation', which is what an iteration is called"):
