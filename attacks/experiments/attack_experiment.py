@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,7 +56,7 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
     Args:
       attack: what to evolve, and how.
       fresh: training runs of each fresh victim, by the stages of the evaluation.
-      controllers: for control, what is evolved before the search.
+      controllers: for control, what is evolved before the search, as of `Search`.
     """
 
     agent_file = ADVERSARY_FILE
@@ -63,7 +64,12 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
     value = ("victim_return", "return of the victims")  # metric of the evolutions that is drawn, and its label
     titles = ("short training runs", "whole training runs")  # of the evolutions
 
-    def __init__(self, attack: Attack, fresh: dict[str, int], controllers: list[ControllerStage] | None = None):
+    def __init__(
+        self,
+        attack: Attack,
+        fresh: dict[str, int],
+        controllers: Callable[[Any], list[ControllerStage]] = lambda start: [],
+    ):
         self.attack, self.config, self.fresh = attack, attack.config, fresh
         config, stages = attack.config, []
         for evolution, updates in config.stages:
@@ -75,7 +81,7 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
             folder = "" if whole else "warm_up"
             stages.append(SearchStage(name, words, evolution, trial, steps * config.num_envs, folder))
         self.search = Search(
-            controllers=controllers or [],
+            controllers=controllers,
             start_name=config.start_name,
             find_start=make_start(attack),
             init=attack.init,
@@ -116,10 +122,10 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
 
         experts = 1 + bool(self.attack.controller)  # one of the game, and one of the game with a goal
         expert = {EXPERT: experts * EXPERTS * EXPERT_TRAININGS * whole} if self.config.begin == "expert" else {}
-        has_start = bool(self.config.start_name or search.controllers)
+        has_start = bool(self.config.start_name or self.attack.controller)
         choice = {CHOOSING: (has_start + len(search.stages)) * search.num_judges * whole} if search.is_choice else {}
         fresh = {f"fresh {name}": number * self.config.evaluation_trials * whole for name, number in self.fresh.items()}
-        return steps([one.stage for one in search.controllers]) | expert | steps(search.stages) | choice | fresh
+        return expert | steps([one.stage for one in search.controllers(None)]) | steps(search.stages) | choice | fresh
 
     def train(self, context: Context) -> SearchResult:
         context.run.check_reads(self.config.reads)

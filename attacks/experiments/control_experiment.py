@@ -13,11 +13,14 @@ import numpy as np
 from rich.console import Console
 
 from attacks import control
+from attacks.control import control_trial
 from attacks.experiments import figures
 from attacks.experiments.attack import Attack
 from attacks.experiments.attack_experiment import AttackExperiment, Evaluated
+from attacks.experiments.evaluation import magnitude, with_magnitude
 from attacks.experiments.search import ControllerStage, SearchResult, SearchStage
-from attacks.messages import SPEAKER
+from attacks.messages import SPEAKER, Message
+from attacks.random_play import observations_of_play
 from games import animate
 from meta import Outcome
 from meta.atomic_files import save_whole
@@ -39,12 +42,12 @@ class ControlExperiment(AttackExperiment):
     titles = ("controller alone", "with its shaper")
 
     def __init__(self, attack: Attack):
-        # Every fresh victim learns under four shapers, and two of these have an oracle that learns.
-        super().__init__(attack, {"all": 6}, [_controller_stage(attack, name) for name in control.FIXED])
         assert attack.controller
         self.controller = attack.controller
+        # Every fresh victim learns under five shapers, and two of these have an oracle that learns.
+        super().__init__(attack, {"all": 7}, self._controller_stages)
 
-    def fresh_victims(self, console: Console, key: jax.Array, parameters: Any) -> control.Comparison:
+    def fresh_victims(self, console: Console, key: jax.Array, shaper: Message, parameters: Any) -> control.Comparison:
         """The value of control on fresh victims, `[trials]` each; which these are depends on the key alone."""
         attack, config, line = self.attack, self.config, Line(console)
 
@@ -52,7 +55,7 @@ class ControlExperiment(AttackExperiment):
             return control.compare(
                 key,
                 attack.game,
-                attack.message,
+                shaper,
                 self.controller,
                 parameters,
                 attack.make_victim,
@@ -75,15 +78,18 @@ class ControlExperiment(AttackExperiment):
     def evaluate(self, context: Context, trained: SearchResult) -> Evaluated:
         """Compares the evolved pair with its baselines on fresh victims."""
         number = many(self.config.evaluation_trials, "fresh victim")
-        context.stages.begin("fresh all", f"{number}, each under four shapers and two oracles")
-        parameters = {"evolved": trained.parameters, **trained.others}
+        context.stages.begin("fresh all", f"{number}, each under five shapers and two oracles")
+        shaper, own = self.shapers_like(trained.start), trained.parameters
+        if trained.start is not None:
+            own = own | {"shaper": (own["shaper"], np.float32(1))}
+        parameters = {"evolved": own, **trained.others}
         found: control.Comparison = EvaluationCache(context.run.path, self.config).result(
             "all",
             parameters,
             lambda: control.Comparison(
                 *(dict.fromkeys(names, jnp.zeros(0)) for names in (control.ROWS, control.SHAPERS))
             ),
-            partial(self.fresh_victims, context.console, self.evaluation_key(), parameters),
+            partial(self.fresh_victims, context.console, self.evaluation_key(), shaper, parameters),
         )
         # In their order, because a compiled function gives dicts back sorted.
         rewards = {name: np.asarray(found.goal_rewards[name]) for name in control.ROWS}
@@ -122,23 +128,43 @@ class ControlExperiment(AttackExperiment):
         picture = figures.draw_goal_rewards(folder, rewards, self.config.evaluation_trials)
         return [*super().draw(folder, trained, found), picture, gif]
 
+    def shapers_like(self, start: Any) -> Message:
+        """The message of all shapers: random ones speak with the magnitude of the shaper with which a search begins.
 
-def _controller_stage(attack: Attack, name: str) -> ControllerStage:
-    """The evolution of controllers for the victims of silence or of random shapers, one of `control.FIXED`."""
-    assert attack.controller
-    config, number = attack.config, attack.config.shapers if name == "random_shaper" else 1
+        Args:
+          start: parameters of an expert, whose messages are small; or None, for shapers as they are drawn.
+        """
+        message = self.attack.message
+        if start is None:
+            return message
+        play = jnp.asarray(observations_of_play(self.attack.game))
+        return with_magnitude(message, play, magnitude(message, start["shaper"], play))
 
-    def trial(controller: Any, key: jax.Array, shaper: Any) -> Outcome:
-        return attack.trial({"shaper": shaper, "controller": controller}, key)
+    def _controller_stages(self, start: Any) -> list[ControllerStage]:
+        """The evolutions of controllers for the victims of silence and of random shapers."""
+        message = self.shapers_like(start)
+        return [
+            self._controller_stage("silent_shaper", 1, message),
+            self._controller_stage("random_shaper", self.config.shapers, message),
+        ]
 
-    def draw(keys: jax.Array) -> Any:
-        parameters = jax.vmap(lambda key: attack.message.init(jax.random.fold_in(key, SPEAKER)))(keys)
-        return jax.tree.map(jnp.zeros_like, parameters) if name == "silent_shaper" else parameters
+    def _controller_stage(self, name: str, number: int, message: Message) -> ControllerStage:
+        attack, config = self.attack, self.config
+        paired = control_trial(
+            attack.game, message, self.controller, attack.make_victim, attack.schedule, size=config.message_size
+        )
 
-    words = f"controllers for the victims of {many(number, name.replace('_', ' '))}"
-    judged = config.judged_steps * config.warm_up.population_size
-    steps = number * config.victims_each * (config.steps_of_a_training + judged)
-    # Chunks would each repeat the same training runs, and pairs would have others.
-    evolution = dataclasses.replace(config.warm_up, chunk_size=0, shared_trials="generation")
-    stage = SearchStage(name, words, evolution, trial, steps, name)
-    return ControllerStage(stage, number, attack.controller.init, draw)
+        def trial(controller: Any, key: jax.Array, shaper: Any) -> Outcome:
+            return paired({"shaper": shaper, "controller": controller}, key)
+
+        def draw(keys: jax.Array) -> Any:
+            parameters = jax.vmap(lambda key: message.init(jax.random.fold_in(key, SPEAKER)))(keys)
+            return jax.tree.map(jnp.zeros_like, parameters) if name == "silent_shaper" else parameters
+
+        words = f"controllers for the victims of {many(number, name.replace('_', ' '))}"
+        judged = config.judged_steps * config.warm_up.population_size
+        steps = number * config.victims_each * (config.steps_of_a_training + judged)
+        # Chunks would each repeat the same training runs, and pairs would have others.
+        evolution = dataclasses.replace(config.warm_up, chunk_size=0, shared_trials="generation")
+        stage = SearchStage(name, words, evolution, trial, steps, name)
+        return ControllerStage(stage, number, self.controller.init, draw)

@@ -65,7 +65,7 @@ class Search(NamedTuple):
     """A search as data, made once of an attack.
 
     Attributes:
-      controllers: for control, what is evolved before the search
+      controllers: `(start) -> stages`: for control, what is evolved before the search, which may begin at `start`
       start_name: name of an expert's or a run's parameters in the choice; empty without these
       find_start: finds them
       init: `(key) -> parameters` where the search begins without them
@@ -79,7 +79,7 @@ class Search(NamedTuple):
       config: of the run, for which the victims of the choice are kept
     """
 
-    controllers: list[ControllerStage]
+    controllers: Callable[[Any], list[ControllerStage]]
     start_name: str
     find_start: FindStart
     init: Callable[[jax.Array], Any]
@@ -95,7 +95,7 @@ class Search(NamedTuple):
     @property
     def is_choice(self) -> bool:
         """True if there are several parameters to choose from."""
-        return len(self.stages) > 1 or bool(self.controllers or self.start_name)
+        return len(self.stages) > 1 or self.config.goal == "control" or bool(self.start_name)
 
 
 class SearchResult(NamedTuple):
@@ -106,7 +106,7 @@ class SearchResult(NamedTuple):
     judged: dict[str, dict[str, Any]]  # the fitness of each of these, by which they were chosen; empty without a choice
     start: Any  # where it began, with an expert or a run; else None
     explained: Explained | None  # the share of the expert that each message explains
-    others: dict[str, Any]  # for control: by `control.FIXED`, shapers that are not evolved and their controllers
+    others: dict[str, Any]  # for control: several pairs of shaper and controller for each name of `control.FIXED`
     stages: list[Evolved]  # one after the other
 
 
@@ -122,14 +122,18 @@ def run_search(search: Search, key: jax.Array, context: Context) -> SearchResult
     Raises:
       NonFiniteFitness: if nothing that was tried in a generation had a finite fitness.
     """
+    start, explained = _start(search, key, context) if search.start_name else (None, None)
     beside_key = jax.random.fold_in(key, AttackBranch.BESIDE)
     others = {
         one.stage.name: _evolve_controllers(search, one, jax.random.fold_in(beside_key, i), context)
-        for i, one in enumerate(search.controllers)
+        for i, one in enumerate(search.controllers(start))
     }
-    start, explained = _start(search, key, context) if search.start_name else (None, None)
-    init, evolution_key = (search.init if start is None else _always(start)), key
-    evolved = [_best_of(others["random_shaper"])] if others and start is None else []
+    kept = {name: one.parameters for name, one in others.items()}
+    init, evolution_key, evolved = (search.init if start is None else _always(start)), key, list[Evolved]()
+    if others:
+        best = _best_of(others["random_shaper"])
+        kept["best_random_shaper"] = jax.tree.map(lambda x: x[None], best.parameters)
+        evolved = [best] if start is None else []
     for stage in search.stages:
         if evolved:
             evolution_key = jax.random.fold_in(key, AttackBranch.LATER)
@@ -140,7 +144,6 @@ def run_search(search: Search, key: jax.Array, context: Context) -> SearchResult
     found |= {name: jax.tree.map(np.asarray, one.parameters) for name, one in zip(names, evolved, strict=True)}
     chosen, judged = _choose(search, jax.random.fold_in(key, AttackBranch.CHOICE), found, context)
     array_files.replace_arrays(context.run.path / ADVERSARY_FILE, found[chosen], search.metadata)
-    kept = {name: one.parameters for name, one in others.items()}
     return SearchResult(found[chosen], chosen, judged, start, explained, kept, evolved)
 
 
@@ -197,7 +200,7 @@ def _best_of(several: Evolved) -> Evolved:
 def _describe(search: Search, metrics: dict[str, Any]) -> str:
     """The metrics of the last generation as text; of several runs their mean, and the best goal reward."""
     text = f"victim's return {np.mean(metrics['victim_return']):.1f}"
-    text += f"  goal reward {np.max(metrics['fitness']):.3f}" if search.controllers else ""
+    text += f"  goal reward {np.max(metrics['fitness']):.3f}" if search.config.goal == "control" else ""
     failed = int(np.sum(metrics["non_finite"]))
     return text + (f"  {failed} not finite" if failed else "")
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 import configs
 import games
-from attacks import messages, random_play
+from attacks import control, messages, random_play
 from attacks.defences import DEFENCES
 from attacks.experiments import attack as attack_module
 from attacks.experiments import control_experiment, distillation, evaluation, search
@@ -110,13 +110,25 @@ def test_a_run_leaves_its_summary_curves_pictures_and_adversary(act, tmp_path, m
 
 
 @nightly
-def test_control_reports_its_baselines_and_shows_a_steered_victim(act, tmp_path, monkeypatch):
+@pytest.mark.parametrize("begin", ["random", "expert"])
+def test_control_reports_its_baselines_and_shows_a_steered_victim(begin, act, tmp_path, monkeypatch):
     monkeypatch.setattr(control_experiment, "NUM_GOALS", 2)  # a hundred frames each
-    finished = act("cartpole", *TINY, *CONTROL, "--out", "run")
+    monkeypatch.setattr(distillation, "FITTING", 20)  # the quality of the expert's message is not tested here
+    monkeypatch.setattr(distillation, "ROLLOUTS", 4)
+    finished = act("cartpole", *TINY, *CONTROL, "--begin", begin, "--out", "run")
     assert finished.returncode == 0, finished.stderr
     rewards = json.loads((tmp_path / "run/summary.json").read_text())["goal_reward"]
     alone = ("controller_alone", "controller_other_shaper")
-    baselines = ("silent_shaper", "random_shaper", *alone, "constant", "still", "random", "silent")
+    baselines = (
+        "silent_shaper",
+        "random_shaper",
+        "best_random_shaper",
+        *alone,
+        "constant",
+        "still",
+        "random",
+        "silent",
+    )
     rows = {"evolved", "oracle", "random_shaper_oracle", *baselines}
     assert set(rewards) == {*rows, "ratio", "best_baseline"}
     assert all(0 <= rewards[name]["mean"] <= 1 for name in rows)
@@ -147,18 +159,45 @@ def test_a_fitness_that_control_does_not_have_is_not_checked_and_an_expert_has_n
         prepare(dataclasses.replace(config, message="turn", begin="expert"))
 
 
+def test_random_shapers_are_as_large_as_the_one_with_which_a_search_begins():
+    config = dataclasses.replace(configs.load(AttackConfig, "act", "pendulum"), goal="control", shapers=3)
+    experiment = ControlExperiment(resolve(config))
+    start = experiment.attack.init(jax.random.key(1))
+    start["shaper"] = jax.tree.map(lambda x: x / 4, start["shaper"])
+    play = jnp.asarray(observations_of_play(experiment.attack.game))
+
+    def volumes(start):
+        message, (silent, others) = experiment.shapers_like(start), experiment.search.controllers(start)
+        assert (silent.number, others.number) == (1, 3)
+        several = [
+            jax.vmap(lambda own: evaluation.magnitude(message, own, play))(
+                one.draw(jax.random.split(jax.random.key(2), one.number))
+            )
+            for one in (silent, others)
+        ]
+        assert not several[0].any()
+        return several[1]
+
+    expected = evaluation.magnitude(experiment.attack.message, start["shaper"], play)
+    np.testing.assert_allclose(volumes(start), expected, rtol=1e-4)
+    drawn = volumes(None)
+    assert (drawn > 2 * expected).all()
+    assert len(set(drawn.tolist())) == 3
+
+
 @pytest.mark.slow  # smaller tests cover `meta.batched_trials`; this one shows that control uses it
 def test_the_number_of_victims_trained_at_once_does_not_change_their_rewards():
     tiny = {"num_updates": 1, "steps_per_update": 8, "num_envs": 12, "evaluation_episodes": 12, "evaluation_steps": 8}
     config = AttackConfig(goal="control", victim="reinforce", evaluation_trials=2, oracle_updates=1, **tiny)
     parameters = resolve(config).init(jax.random.key(5))
     several = jax.tree.map(lambda x: jnp.stack([x, -x]), parameters)
-    groups = {"evolved": parameters, "silent_shaper": several, "random_shaper": several}
+    groups = {"evolved": parameters} | dict.fromkeys(control.FIXED, several)
     found = []
     for at_once in (1, 2):
         evolution = dataclasses.replace(config.evolution, population_size=2, chunk_size=at_once)
         own = dataclasses.replace(config, evolution=evolution)
-        found.append(ControlExperiment(resolve(own)).fresh_victims(QUIET, jax.random.key(0), groups))
+        experiment = ControlExperiment(resolve(own))
+        found.append(experiment.fresh_victims(QUIET, jax.random.key(0), experiment.attack.message, groups))
     for name, rewards in found[0].goal_rewards.items():
         np.testing.assert_allclose(rewards, found[1].goal_rewards[name], rtol=1e-4)
 
