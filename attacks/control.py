@@ -244,10 +244,10 @@ class Comparison(NamedTuple):
 
 
 SHAPERS = ("evolved", "random", "silent")
-FIXED = ("silent_shaper", "random_shaper", "best_random_shaper")  # not evolved; controllers are, for their victims
+FIXED = ("best_random_shaper", "silent_shaper", "random_shaper")  # not evolved; controllers are, for their victims
 ALONE = ("controller_alone", "controller_other_shaper")  # the evolved controller, for victims of others
-BASELINES = (*FIXED, *ALONE, "constant", "still", "random", "silent")  # without a shaper, or without a controller
-ROWS = ("evolved", "oracle", "random_shaper_oracle", *BASELINES)
+BASELINES = (*FIXED[1:], *ALONE, "constant", "still", "random", "silent")  # without a shaper, or without a controller
+ROWS = ("evolved", "oracle", "random_shaper_oracle", FIXED[0], *BASELINES)
 NUM_CONSTANTS = 25  # messages of which the best is a baseline
 
 
@@ -270,8 +270,9 @@ def compare(
     `evolved` is shaper and controller as evolved; `oracle` the evolved shaper and a controller that learned on the
     victim; `random_shaper_oracle` the same with a random shaper; `silent_shaper` and `random_shaper` are controllers
     that were evolved for the victims of silence, and of the random shaper that this victim hears;
-    `best_random_shaper` is the pair of these that came to most in its evolution; `controller_alone` and
-    `controller_other_shaper` are the evolved controller before victims of silence and of a random shaper;
+    `best_random_shaper` is the pair of these that came to most in its evolution, a search over few shapers and no
+    baseline; `controller_alone` and `controller_other_shaper` are the evolved controller before victims of silence and
+    of a random shaper;
     `constant` is the evolved shaper and the message among `NUM_CONSTANTS` that does best without change, as other
     episodes with this victim have shown; `still` what it is worth if nothing moves from where an episode begins;
     `random` a random shaper and a random controller; `silent` zeros during the training run and a random controller
@@ -301,8 +302,9 @@ def compare(
     drawn = first_parameters(shaper, controller)(random_key)
     drawer = jax.random.fold_in(key, 5)
     found = [parameters["evolved"], *(_one_of(drawer, parameters[name]) for name in FIXED)]
-    shapers = _stacked(found[0]["shaper"], drawn["shaper"], *(one["shaper"] for one in found[1:]))
-    trained_under = jnp.array([0, 1, 2, 2, 3, 4, 2, 1])  # evolved, random, silent, FIXED and ALONE in their order
+    evolved, best, silent, other = (one["shaper"] for one in found)
+    shapers = _stacked(evolved, drawn["shaper"], silent, other, best)
+    trained_under = jnp.array([0, 1, 2, 4, 2, 3, 2, 1])  # evolved, random, silent, FIXED and ALONE in their order
     speakers = found[0], drawn, drawn, *found[1:], found[0], found[0]
     controllers = _stacked(*(one["controller"] for one in speakers))
 

@@ -185,4 +185,6 @@ class AttackExperiment(Experiment[SearchResult, Evaluated]):
                 table.add_row(name.replace("_", " "), with_error(rewards[name]))
             console.print(table)
             say(console, f"evolved over {rewards['best_baseline']}, the best baseline: {rewards['ratio']:.2f}")
+            over, shapers = rewards["ratio_to_best_random_shaper"], many(self.config.shapers, "random shaper")
+            say(console, f"evolved over the best of {shapers} and its controller: {over:.2f}")
         say(console, f"{many(number, 'fresh victim')} of each kind, the same ones; ± one standard error")

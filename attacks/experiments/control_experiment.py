@@ -98,7 +98,8 @@ class ControlExperiment(AttackExperiment):
         ratio = float(rewards["evolved"].mean() / rewards[best].mean())
         summary: dict[str, Any] = {name: mean_and_error(values) for name, values in returns.items()}
         summary["goal_reward"] = {name: mean_and_error(values) for name, values in rewards.items()}
-        summary["goal_reward"] |= {"ratio": ratio, "best_baseline": best}
+        over_random = float(rewards["evolved"].mean() / rewards["best_random_shaper"].mean())
+        summary["goal_reward"] |= {"ratio": ratio, "best_baseline": best, "ratio_to_best_random_shaper": over_random}
         return Evaluated(summary, rewards)
 
     def conclusion(self, summary: dict[str, Any]) -> str:
