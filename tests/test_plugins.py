@@ -18,6 +18,7 @@ from configs import ConfigError, plugins
 from configs.specs import Registry
 from marl.learners.registry import FORMULA
 from marl.shapers import registry as shapers
+from tests.nightly import nightly
 
 PACKAGE = Path(__file__).parents[1] / "examples" / "package"
 
@@ -130,7 +131,7 @@ def _first_logits(players, game):
     return players[1].init(keys[2]).logits
 
 
-@pytest.mark.system
+@nightly
 def test_commands_know_the_names_of_an_installed_package(installed, environment, tmp_path):
     environment = environment | {"PYTHONPATH": os.pathsep.join([str(installed), str(PACKAGE.parents[1])])}
 

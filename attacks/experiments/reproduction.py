@@ -258,7 +258,7 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
     text = f"Victim: `{first.config.victim}`; {number} fresh ones of each kind, {searches}."
     if goal == "control":
         rewards = [summary["goal_reward"] for summary in found]
-        rows = {row: between(reward[row] for reward in rewards) for row in control.ROWS}
+        rows = {row: between(reward[row] for reward in rewards) for row in control.ROWS if row in rewards[0]}
         best = max(control.BASELINES, key=lambda row: np.nan_to_num(or_nan(rows[row]["mean"]), nan=-np.inf))
         (reached, error), (baseline, its_error) = (
             (or_nan(rows[row]["mean"]), or_nan(rows[row]["standard_error"])) for row in ("evolved", best)

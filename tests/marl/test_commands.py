@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from marl.commands import COMMANDS, main, overview
-from tests.nightly import grid
+from tests.nightly import grid, nightly
 
 ROOT = Path(__file__).parents[2]
 
@@ -69,10 +69,8 @@ def test_the_usage_of_a_second_word_names_it(environment, tmp_path):
     assert found.stdout.startswith("usage: marl-shaping bench verify FILE ")
 
 
-@pytest.mark.system
-@pytest.mark.parametrize(
-    "words", grid(("marl-shaping mfos", "python -m marl mfos", "python -m marl.mfos"), "marl-shaping mfos")
-)
+@nightly
+@pytest.mark.parametrize("words", ["marl-shaping mfos", "python -m marl mfos", "python -m marl.mfos"])
 def test_messages_name_a_command_as_it_was_called(words, environment, tmp_path):
     first, *rest = words.split()
     folder = Path(sys.executable).parent

@@ -10,7 +10,7 @@ from meta import Evolution, Outcome, evolve
 from meta.low_rank import AXES, LowRankES, LowRankNoise, Proposals
 from meta.strategies import make_strategy
 from meta.xla.interpreter import inner_jaxprs
-from tests.nightly import grid
+from tests.nightly import grid, nightly
 
 GOAL = np.random.RandomState(0).randn(12, 8).astype(np.float32)
 INPUTS = np.random.RandomState(1).randn(2, 8, 12).astype(np.float32)  # two steps
@@ -200,7 +200,7 @@ class Memory:
         self.kept = generation, jax.tree.map(np.asarray, state), metrics
 
 
-@pytest.mark.system
+@nightly
 def test_a_run_goes_on_bit_for_bit(plain):
     store = Memory()
     evolution = settings(learning_rate_end=1.0, sigma_end=1.0, chunk_size=8)

@@ -19,7 +19,7 @@ from meta import process
 from meta.runs.command import Command
 from meta.runs.execution import execute
 from tests.conftest import process_state
-from tests.nightly import grid
+from tests.nightly import grid, nightly
 
 pytestmark = pytest.mark.system
 
@@ -186,6 +186,7 @@ def shell(tmp_path, environment):
     return run
 
 
+@nightly
 def test_help_and_version_end_quietly_on_closed_streams(shell):
     assert shell("$python -m marl.cola --help >&-") == (["0"], "", "")
     assert shell("$python -m games --bad 2>&-") == (["2"], "", "")

@@ -88,6 +88,7 @@ def test_a_strategy_plays_in_the_games_that_it_can_and_in_no_other():
         make_method("nothing")
 
 
+@nightly
 def test_a_learner_with_the_name_of_an_opponent_has_its_settings_but_for_those_that_are_given():
     key = jax.random.key(0)
 

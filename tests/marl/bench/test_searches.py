@@ -22,7 +22,7 @@ from marl.shapers.exact_ppo import meta_ppo
 from marl.shapers.meta_ppo_config import ExactMetaPPO
 from meta import RunDirectory
 from meta.runs.progress import Progress
-from tests.nightly import grid, nightly
+from tests.nightly import nightly
 
 TINY = Budget("small", 2, 4, 32)
 SHORT = 5  # learning steps
@@ -65,7 +65,7 @@ def test_a_generalist_is_trained_once_and_has_the_same_parameters_in_every_task(
     assert not np.array_equal(other.parameters[0], other.parameters[1])
 
 
-@pytest.mark.system
+@nightly
 def test_a_resumed_run_does_not_train_a_generalist_again(monkeypatch, tmp_path):
     met = {name: spec for name, spec in protocol.OPPONENTS.items() if name in ("naive", "mmaml")}
     monkeypatch.setattr(searches, "OPPONENTS", met)
@@ -185,8 +185,8 @@ def test_each_training_of_a_screened_shaper_is_its_own():
     np.testing.assert_allclose(train("chicken", "stag_hunt")[1], train("stag_hunt")[0], atol=1e-4)
 
 
-@pytest.mark.system
-@pytest.mark.parametrize("spec", grid(["ppo", "coala_pg"], "ppo"))
+@nightly
+@pytest.mark.parametrize("spec", ["ppo", "coala_pg"])
 def test_a_training_by_policy_gradients_is_one_of_meta_ppo(spec):
     arguments = runs("naive", ["chicken", "stag_hunt"], [3])
     (found,) = searches.make_method(f"{spec}(mfos)").train(*arguments)

@@ -169,6 +169,7 @@ def test_a_traced_setting_compiles_once():
     assert not np.array_equal(slow, fast)
 
 
+@pytest.mark.system
 def test_an_evaluation_of_a_team_is_that_of_each_player(history):
     learner = ppo(CART_POLE, network=linear())
     state, sizes = learner.init(jax.random.key(0)), {"num_episodes": 4, "num_steps": 30}

@@ -49,6 +49,7 @@ def test_a_local_cluster_does_not_listen_to_other_machines():
     assert not others
 
 
+@nightly
 def test_a_cluster_of_ones_own_asks_for_a_token(cluster):
     assert os.environ["RAY_AUTH_MODE"] == "token"
 
@@ -75,12 +76,14 @@ def test_a_cluster_has_the_bits_of_threads():
         np.testing.assert_array_equal(one, other)
 
 
+@nightly
 def test_one_process_evaluates_for_its_actors():
     system = System("ray", inference="central")
     found = train([learner()], [make_env("CartPole-v1", 2)] * 3, num_updates=20, system=system, **SETTINGS)
     assert found.statistics["steps"] == 20 * 10
 
 
+@nightly
 def test_an_actor_whose_process_dies_comes_back(tmp_path):
     """Two kills from outside: all updates are done, and only rollouts in flight are lost."""
     hosts = [Faulty(str(tmp_path), "die", times=2), EnvMaker("gymnasium", "CartPole-v1", 2)]
@@ -91,6 +94,7 @@ def test_an_actor_whose_process_dies_comes_back(tmp_path):
     assert all("its process ended" in words for words in said)
 
 
+@nightly
 def test_an_actor_whose_environment_fails_restarts(tmp_path):
     hosts = [Faulty(str(tmp_path), "raise"), EnvMaker("gymnasium", "CartPole-v1", 2)]
     said = []

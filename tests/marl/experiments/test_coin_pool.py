@@ -53,6 +53,7 @@ def cells(x):
     return np.where(there.any(-1), there.argmax(-1), -1)
 
 
+@pytest.mark.system
 def test_with_each_other_it_is_the_bare_game(played):
     first, second = played[0.0].trajectories
     np.testing.assert_array_equal(cells(first.obs)[..., [1, 0, 3, 2]], cells(second.obs))

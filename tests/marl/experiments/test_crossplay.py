@@ -160,6 +160,7 @@ def test_a_larger_table_trains_and_plays_only_new_agents(finished, within, tmp_p
     assert [row for row in rows(path) if "tft" not in (row["row"], row["column"])] == before
 
 
+@nightly
 def test_a_killed_run_is_resumed_with_the_files_of_an_unbroken_one(finished, within, tmp_path):
     path = shutil.copytree(finished[0], tmp_path / "run")
     first, whole = rows(path), (path / "pairs.jsonl").read_text()

@@ -22,7 +22,7 @@ from marl.experiments.single_agent import LEARNER_FILE
 from marl.export import main
 from marl.learners.registry import make_learner
 from meta.runs import array_files
-from tests.nightly import grid
+from tests.nightly import grid, nightly
 
 pytestmark = pytest.mark.system
 
@@ -140,6 +140,7 @@ class Squares(gymnasium.Env):
         del render_mode
 
 
+@nightly
 def test_a_run_that_saw_images_is_loaded_with_their_network_and_without_its_buffer(tmp_path, monkeypatch):
     spec = gymnasium.envs.registration.EnvSpec("Squares-v0", Squares)
     monkeypatch.setitem(gymnasium.registry, "Squares-v0", spec)
@@ -153,6 +154,7 @@ def test_a_run_that_saw_images_is_loaded_with_their_network_and_without_its_buff
     jax.tree.map(np.testing.assert_array_equal, agent.parameters, policy)
 
 
+@nightly
 @pytest.mark.parametrize("spec", ["r2d2(memory=4, buffer_size=8, batch_size=2)", "ape_x(hidden=[4], buffer_size=8)"])
 def test_a_loaded_learner_does_not_explore_as_an_actor_of_many(run, spec):
     """The first of parallel environments acts at random in 40 % of its steps, for ever."""

@@ -67,6 +67,7 @@ def finished(environment, tmp_path_factory):
     return folder / "run", shown.decode()
 
 
+@nightly
 def test_a_terminal_shows_a_live_bar(finished):
     _, text = finished
     assert "compiling" in text

@@ -77,6 +77,7 @@ def test_the_best_extortioner_is_one_and_beats_others_of_its_family():
         assert best["shaper"]["mean"] > other - 0.05  # other trials than those of the search
 
 
+@pytest.mark.system
 def test_an_ascent_gets_more_than_where_it_begins():
     study = dataclasses.replace(STUDY, meta_steps=3, evaluation_trials=64)
     found = extortion._ascend(study)

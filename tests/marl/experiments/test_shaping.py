@@ -293,7 +293,8 @@ def test_a_killed_run_ends_as_an_unbroken_one(kind, environment, within, finishe
         np.testing.assert_array_equal(kept[name], array)
 
 
-@one_of_both
+@nightly
+@both
 def test_evaluations_before_a_stop_are_not_repeated(kind, within, finished, tmp_path, monkeypatch):
     path = shutil.copytree(finished[kind][0], tmp_path / "run")
     assert not (path / "evaluation").exists()  # the summary has the results
@@ -398,6 +399,7 @@ def test_a_run_by_ppo_in_the_coin_game(coins):
         assert values == [round(x["mean"], 3) for x in group["own_coin_share"]]
 
 
+@nightly
 def test_both_shapers_of_a_pair_are_stored_and_the_row_meets_the_unseen(within, tmp_path):
     (tmp_path / "formula.yaml").write_text(yaml.safe_dump(KINDS["formula"]))
     result = within("formula.yaml", "--opponent=self_play", "--out=run", cwd=tmp_path)

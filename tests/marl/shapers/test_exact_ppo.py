@@ -154,7 +154,7 @@ def test_the_best_reply_to_a_cooperator_is_learned(trained):
     assert (found.metrics["non_finite"] == 0).all()
 
 
-@pytest.mark.system
+@nightly
 def test_a_stopped_run_goes_on_bit_for_bit(trained, tmp_path):
     opponent, whole = trained
     keys = jnp.stack([jax.random.key(0), jax.random.key(1)])

@@ -15,6 +15,7 @@ from marl.shapers.imitation import Imitation, imitate
 from marl.shapers.sampled_policies import replay
 from marl.shapers.trial import play_sampled
 from meta import Evolution
+from tests.nightly import nightly
 
 GAME = games.make("ipd", episode_length=4)
 LENGTHS = {"meta_steps": 3, "episode_length": 4, "num_envs": 8}
@@ -35,6 +36,7 @@ def fitted(players, key=KEYS[0], **settings):
     return imitate(lambda key: play(key, players), POLICY, key, SIZES, report=report, **settings), said[-1]
 
 
+@pytest.mark.system
 def test_a_strategy_is_imitated_up_to_its_own_entropy():
     parameters, likelihood = fitted(("tft", "random"))
     assert likelihood > -0.05  # a deterministic strategy has 0
@@ -47,6 +49,7 @@ def test_a_strategy_is_imitated_up_to_its_own_entropy():
     assert fitted(("random", "tft"))[1] == pytest.approx(-np.log(2), abs=0.03)
 
 
+@nightly
 def test_the_first_players_are_imitated():
     """One of two always cooperates and the other never does: together they cooperate in half of the rounds."""
     players = ("always_cooperate", "always_defect")
@@ -60,6 +63,7 @@ def test_the_first_players_are_imitated():
     assert both == pytest.approx(0.5, abs=0.1)
 
 
+@nightly
 def test_fits_of_several_keys_are_those_of_each_alone():
     several, _ = fitted(("tft", "random"), KEYS)
     for i, key in enumerate(KEYS):

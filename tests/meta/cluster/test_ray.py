@@ -115,6 +115,7 @@ def test_runs_that_depend_on_each_other_evolve_on_a_cluster_too(cluster, togethe
     assert digest(here) == digest(there)
 
 
+@nightly
 def test_a_worker_that_is_killed_in_every_third_generation_changes_nothing(cluster, alone, looked_at):
     before, killed = cluster.statistics()["workers_lost"], 0
 
@@ -133,6 +134,7 @@ def test_a_worker_that_is_killed_in_every_third_generation_changes_nothing(clust
     assert cluster.statistics()["workers_lost"] > before
 
 
+@nightly
 def test_candidates_without_a_fitness_are_counted_as_in_one_process(cluster):
     def fragile(parameters, key):
         outcome = trial(parameters, key)
@@ -150,6 +152,7 @@ def test_candidates_without_a_fitness_are_counted_as_in_one_process(cluster):
     assert cluster.statistics()["wrong_answers"] == 0
 
 
+@nightly
 def test_a_lost_connection_is_sought_again(cluster, alone, looked_at):
     def end(generation, metrics, seconds):
         if generation == 1:
@@ -178,6 +181,7 @@ def test_programs_are_traced_for_the_backend_of_the_workers():
         assert f"dense<{constant}>" in program.mlir_module()
 
 
+@nightly
 def test_workers_without_the_backend_of_the_cluster_are_refused_in_one_line():
     """A cluster counts a GPU that JAX cannot use there."""
     said = []

@@ -120,7 +120,8 @@ def followers(run):
     return [int(line.split()[0]) for line in listed.splitlines() if f"meta.trackers.follower {run} " in line]
 
 
-@pytest.mark.parametrize("tracker", grid(TRACKERS, "tensorboard"))
+@nightly
+@pytest.mark.parametrize("tracker", TRACKERS)
 def test_a_tracker_has_every_row_once_however_often_the_run_and_the_tracker_are_killed(tracker, walk):
     it = walk(tracker)
     # The run is killed while rows are written: the tracker's process takes the rest and ends by itself.

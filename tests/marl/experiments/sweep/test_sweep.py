@@ -133,6 +133,7 @@ def test_points_are_trained_together_only_if_none_loses_what_it_did_alone(tmp_pa
     assert sweep.stopped_together(folders) == together
 
 
+@pytest.mark.system
 def test_a_stop_ends_the_running_process_and_says_how_to_go_on(tmp_path):
     out = tmp_path / "sweep"
     run = out / "seed=0"
@@ -194,7 +195,7 @@ def test_the_jobs_of_a_stopped_sweep_are_cancelled(tasks, tmp_path, monkeypatch)
     assert len({*cancelled}) == 2
 
 
-@pytest.mark.system
+@nightly
 def test_tasks_run_on_ray(tasks, monkeypatch):
     pytest.importorskip("ray")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)

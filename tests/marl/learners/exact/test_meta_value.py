@@ -84,6 +84,7 @@ def test_without_later_steps_it_is_the_payoff():
     assert found == pytest.approx(values(*POINT), rel=1e-4)
 
 
+@pytest.mark.system
 def test_meta_values_of_two_that_climb_parabolas_are_learned():
     """With f = -(x - 1)^2 / 2 for each alone, V = -p (x - 1)^2 / 2 and p = 1 - gamma + gamma p (1 - alpha p)^2."""
 

@@ -10,6 +10,7 @@ from marl import Trajectory, learn, make_learner, ppi, recurrent
 from marl.experiments.reproduce.coin_pool import CoinPool
 from marl.experiments.reproduce.in_context_games import DILEMMAS
 from marl.learners.sampled.ppi import in_columns, rollout_values
+from tests.nightly import nightly
 
 ACTIONS, STATES, HORIZON, DISCOUNT = 2, 3, 3, 0.9
 GAME = games.make("ipd", episode_length=4)
@@ -78,6 +79,7 @@ def test_parts_of_a_state_are_drawn_apart_and_their_rewards_are_added():
     assert (np.abs(found.mean(0) - exact) < 4 * error).all()
 
 
+@pytest.mark.system
 def test_losses_of_parts_are_those_of_each():
     game = CoinPool(episode_length=4)
     learner = ppi(game, memory=4, num_states=[9, 9, 18], sequence_length=4, buffer_size=8, gradient_steps=1)
@@ -148,6 +150,7 @@ def test_losses_of_a_model_that_knows_nothing_by_hand():
     assert int(after.stored) == 400
 
 
+@nightly
 def test_numbers_behind_the_state_are_kept_and_are_no_state():
     told = games.RandomCoPlayers(GAME, identified=1.0)
     learners = [ppi(told, i, memory=4, num_states=5, sequence_length=4, buffer_size=8, rollouts=1) for i in range(2)]
