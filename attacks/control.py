@@ -244,10 +244,12 @@ class Comparison(NamedTuple):
 
 
 SHAPERS = ("evolved", "random", "silent")
-FIXED = ("best_random_shaper", "silent_shaper", "random_shaper")  # not evolved; controllers are, for their victims
+PLAIN = ("silent_shaper", "random_shaper")  # shapers that are not evolved, for whose victims controllers are
+BEST = "best_random_shaper"
 ALONE = ("controller_alone", "controller_other_shaper")  # the evolved controller, for victims of others
-BASELINES = (*FIXED[1:], *ALONE, "constant", "still", "random", "silent")  # without a shaper, or without a controller
-ROWS = ("evolved", "oracle", "random_shaper_oracle", FIXED[0], *BASELINES)
+BASELINES = (*PLAIN, *ALONE, "constant", "still", "random", "silent")  # without a shaper, or without a controller
+ROWS = ("evolved", "oracle", "random_shaper_oracle", BEST, *BASELINES)
+NUM_TRAININGS = 5  # of each victim: under an evolved, a random, a silent, another random and the best random shaper
 NUM_CONSTANTS = 25  # messages of which the best is a baseline
 
 
@@ -270,9 +272,9 @@ def compare(
     `evolved` is shaper and controller as evolved; `oracle` the evolved shaper and a controller that learned on the
     victim; `random_shaper_oracle` the same with a random shaper; `silent_shaper` and `random_shaper` are controllers
     that were evolved for the victims of silence, and of the random shaper that this victim hears;
-    `best_random_shaper` is the pair of these that came to most in its evolution, a search over few shapers and no
-    baseline; `controller_alone` and `controller_other_shaper` are the evolved controller before victims of silence and
-    of a random shaper;
+    `best_random_shaper` is the one of the latter pairs with the highest fitness in its evolution: it was chosen among
+    shapers, and so is no baseline; `controller_alone` and `controller_other_shaper` are the evolved controller before
+    victims of silence and of a random shaper;
     `constant` is the evolved shaper and the message among `NUM_CONSTANTS` that does best without change, as other
     episodes with this victim have shown; `still` what it is worth if nothing moves from where an episode begins;
     `random` a random shaper and a random controller; `silent` zeros during the training run and a random controller
@@ -285,8 +287,8 @@ def compare(
       game: the bare game; it has goals.
       shaper: as of `control_trial`.
       controller: as of `control_trial`.
-      parameters: `{"shaper": ..., "controller": ...}` as `evolved`; the same for each of `FIXED`, with a leading axis
-        of which every victim draws an entry.
+      parameters: `{"shaper": ..., "controller": ...}` as `evolved`; the same for each of `PLAIN` and for
+        `BEST`, with a leading axis of which every victim draws an entry.
       make_victim: as of `control_trial`.
       schedule: as of `control_trial`.
       num_updates: of the oracle.
@@ -301,12 +303,21 @@ def compare(
     constants_key, choice_key = jax.random.split(jax.random.fold_in(key, 4))
     drawn = first_parameters(shaper, controller)(random_key)
     drawer = jax.random.fold_in(key, 5)
-    found = [parameters["evolved"], *(_one_of(drawer, parameters[name]) for name in FIXED)]
-    evolved, best, silent, other = (one["shaper"] for one in found)
-    shapers = _stacked(evolved, drawn["shaper"], silent, other, best)
-    trained_under = jnp.array([0, 1, 2, 4, 2, 3, 2, 1])  # evolved, random, silent, FIXED and ALONE in their order
-    speakers = found[0], drawn, drawn, *found[1:], found[0], found[0]
-    controllers = _stacked(*(one["controller"] for one in speakers))
+    evolved = parameters["evolved"]
+    silent, other, best = (_one_of(drawer, parameters[name]) for name in (*PLAIN, BEST))
+    shapers = _stacked(*(one["shaper"] for one in (evolved, drawn, silent, other, best)))
+    pairs = {  # the number of the shaper that a victim learns under, and the one whose controller it hears then
+        "evolved": (0, evolved),
+        "random": (1, drawn),
+        "silent": (2, drawn),
+        "silent_shaper": (2, silent),
+        "random_shaper": (3, other),
+        BEST: (4, best),
+        "controller_alone": (2, evolved),
+        "controller_other_shaper": (1, evolved),
+    }
+    trained_under = jnp.array([number for number, _ in pairs.values()])
+    controllers = _stacked(*(one["controller"] for _, one in pairs.values()))
 
     def train_one(parameters: Any) -> VictimTraining:
         return train_victim(training_key, game, shaper, parameters, make_victim, schedule, size=size)
@@ -334,12 +345,13 @@ def compare(
     trainings = jax.vmap(train_one)(shapers)
     policies = jax.vmap(victim.policy)(trainings.state)
     spoken = jax.vmap(controlled)(jax.tree.map(lambda x: x[trained_under], policies), controllers)
+    rewards = dict(zip(pairs, spoken, strict=True))
     trained = jax.vmap(learned)(jax.tree.map(lambda x: x[:2], policies))
-    constant = unchanging(jax.tree.map(lambda x: x[0], policies))
-    still = still_reward(control_key, GoalConditioned(game), num_episodes=schedule.num_episodes)
-    rewards = spoken[0], *trained, *spoken[3:], constant, still, spoken[1], spoken[2]
+    rewards |= {"oracle": trained[0], "random_shaper_oracle": trained[1]}
+    rewards["constant"] = unchanging(jax.tree.map(lambda x: x[0], policies))
+    rewards["still"] = still_reward(control_key, GoalConditioned(game), num_episodes=schedule.num_episodes)
     returns = trainings.final_return[: len(SHAPERS)]
-    return Comparison(dict(zip(ROWS, rewards, strict=True)), dict(zip(SHAPERS, returns, strict=True)))
+    return Comparison({name: rewards[name] for name in ROWS}, dict(zip(SHAPERS, returns, strict=True)))
 
 
 def still_reward(key: jax.Array, game: GoalConditioned, *, num_episodes: int) -> jax.Array:

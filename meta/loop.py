@@ -213,8 +213,9 @@ def iterate(
             if store:
                 store.save(iteration, state, metrics)
     except (KeyboardInterrupt, Lost):
-        if store and done[0]:
-            store.save(*done, _joined(parts, done[0]))
+        with uninterrupted(check=False):
+            if store and done[0]:
+                store.save(*done, _joined(parts, done[0]))
         raise
     # In double precision, as the numbers in `metrics.jsonl` are read.
     metrics = {metric: np.array(values.tolist()) for metric, values in metrics.items()}

@@ -93,7 +93,7 @@ class AttackConfig(configs.CommandConfig):
     shapers: int = 8
     """For control: random shapers, for the victims of each of which a controller is evolved at first, under warm_up, on
     whole training runs; the best pair is where shaper and controller begin to be evolved together, unless with an
-    expert."""
+    expert, as large as whose shaper the random ones are then."""
     oracle_updates: int = 64
     """For control: learning steps of the PPO controllers that the evolved one is compared with."""
 

@@ -17,6 +17,7 @@ from attacks.control import control_trial
 from attacks.experiments import figures
 from attacks.experiments.attack import Attack
 from attacks.experiments.attack_experiment import AttackExperiment, Evaluated
+from attacks.experiments.distillation import compiled
 from attacks.experiments.evaluation import magnitude, with_magnitude
 from attacks.experiments.search import ControllerStage, SearchResult, SearchStage
 from attacks.messages import SPEAKER, Message
@@ -45,7 +46,7 @@ class ControlExperiment(AttackExperiment):
         assert attack.controller
         self.controller = attack.controller
         # Every fresh victim learns under five shapers, and two of these have an oracle that learns.
-        super().__init__(attack, {"all": 7}, self._controller_stages)
+        super().__init__(attack, {"all": control.NUM_TRAININGS + 2}, self._controller_stages)
 
     def fresh_victims(self, console: Console, key: jax.Array, shaper: Message, parameters: Any) -> control.Comparison:
         """The value of control on fresh victims, `[trials]` each; which these are depends on the key alone."""
@@ -98,7 +99,7 @@ class ControlExperiment(AttackExperiment):
         ratio = float(rewards["evolved"].mean() / rewards[best].mean())
         summary: dict[str, Any] = {name: mean_and_error(values) for name, values in returns.items()}
         summary["goal_reward"] = {name: mean_and_error(values) for name, values in rewards.items()}
-        over_random = float(rewards["evolved"].mean() / rewards["best_random_shaper"].mean())
+        over_random = float(rewards["evolved"].mean() / rewards[control.BEST].mean())
         summary["goal_reward"] |= {"ratio": ratio, "best_baseline": best, "ratio_to_best_random_shaper": over_random}
         return Evaluated(summary, rewards)
 
@@ -139,7 +140,8 @@ class ControlExperiment(AttackExperiment):
         if start is None:
             return message
         play = jnp.asarray(observations_of_play(self.attack.game))
-        return with_magnitude(message, play, magnitude(message, start["shaper"], play))
+        volume = compiled(lambda shaper: magnitude(message, shaper, play))(start["shaper"])
+        return with_magnitude(message, play, volume)
 
     def _controller_stages(self, start: Any) -> list[ControllerStage]:
         """The evolutions of controllers for the victims of silence and of random shapers."""

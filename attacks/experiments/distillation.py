@@ -123,18 +123,18 @@ def refit(key: jax.Array, game: Game, message: Message, other: Message, paramete
     """(The parameters by which a message says what another one says in random play, the share that it explains)."""
     observations = jnp.asarray(observations_of_play(game))
     targets = jax.vmap(other.speak, (None, 0))(parameters, observations)
-    parameters, share = _compiled(lambda targets: _fitted(message, key, observations, targets))(targets)
+    parameters, share = compiled(lambda targets: _fitted(message, key, observations, targets))(targets)
     return jax.tree.map(np.asarray, parameters), float(share)
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as a program whose bits do not depend on the number of cores."""
     return jax.jit(in_fixed_order(function), compiler_options=compiler_options())
 
 
 def _distil(message: Message, expert: _Expert, factor: float = 1.0) -> Distilled:
     """Fits a message function to an expert's actions, times a factor."""
-    fit = _compiled(lambda targets: _fitted(message, expert.key, expert.observations, targets))
+    fit = compiled(lambda targets: _fitted(message, expert.key, expert.observations, targets))
     parameters, share = fit(factor * expert.targets)
     return Distilled(jax.tree.map(np.asarray, parameters), expert.final_return, float(share))
 
@@ -166,7 +166,7 @@ def _expert(attack: Attack, game: Game, key: jax.Array) -> _Expert:
 
         return rollout(key, talk, STEPS, act).observations["agent_0"]
 
-    @_compiled
+    @compiled
     def played(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         keys = jax.random.split(key, ROLLOUTS + 1)
         heard = jax.vmap(play)(keys[1:], jnp.linspace(0, 1, ROLLOUTS)).reshape(ROLLOUTS * STEPS, -1)

@@ -104,7 +104,7 @@ class Part(NamedTuple):
         expert = config.begin == "expert"
         tried = 1 + expert + (not expert if steered else bool(config.warm_up_updates))
         judges = config.num_judges * tried * (tried > 1)
-        kinds = 4 if steered else 3 + expert
+        kinds = control.NUM_TRAININGS if steered else 3 + expert
         trainings = (
             config.evaluation_trials * kinds + judges + (steered + 1) * expert * EXPERTS * EXPERT_TRAININGS
         ) * training
@@ -159,7 +159,8 @@ def reproduce(config: ReproduceConfig, run: RunDirectory, console: Console) -> N
         "silence. In tables of control, *oracle* "
         "is the evolved shaper with a controller that PPO trains on each victim, and *random shaper oracle* the same "
         "with a random shaper. *Silent shaper* and *random shaper* have controllers evolved for their victims; "
-        "random shapers are several, and each victim has one of them with its controller. "
+        "random shapers are several, and each victim has one of them with its controller; *best random shaper* is the "
+        "one of them that came to most, and no baseline. "
         "*Controller alone* and *controller other shaper* are the evolved controller before victims of silence and of "
         f"a random shaper. Errors are between searches, of which there are {config.searches}; with one search, between "
         "its victims."
@@ -258,7 +259,11 @@ def _section(parts: list[Part], summaries: dict[str, Any], examinations: dict[st
     text = f"Victim: `{first.config.victim}`; {number} fresh ones of each kind, {searches}."
     if goal == "control":
         rewards = [summary["goal_reward"] for summary in found]
-        rows = {row: between(reward[row] for reward in rewards) for row in control.ROWS if row in rewards[0]}
+        rows = {
+            row: between(reward[row] for reward in rewards)
+            for row in control.ROWS
+            if all(row in one for one in rewards)
+        }
         best = max(control.BASELINES, key=lambda row: np.nan_to_num(or_nan(rows[row]["mean"]), nan=-np.inf))
         (reached, error), (baseline, its_error) = (
             (or_nan(rows[row]["mean"]), or_nan(rows[row]["standard_error"])) for row in ("evolved", best)

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from attacks.control import BEST
 from attacks.experiments.attack import ADVERSARY_FILE
 from attacks.experiments.config import AttackConfig
 from attacks.experiments.distillation import Explained, FindStart
@@ -106,7 +107,7 @@ class SearchResult(NamedTuple):
     judged: dict[str, dict[str, Any]]  # the fitness of each of these, by which they were chosen; empty without a choice
     start: Any  # where it began, with an expert or a run; else None
     explained: Explained | None  # the share of the expert that each message explains
-    others: dict[str, Any]  # for control: several pairs of shaper and controller for each name of `control.FIXED`
+    others: dict[str, Any]  # for control: pairs of `control.PLAIN` and `control.BEST`, in a leading axis
     stages: list[Evolved]  # one after the other
 
 
@@ -132,7 +133,7 @@ def run_search(search: Search, key: jax.Array, context: Context) -> SearchResult
     init, evolution_key, evolved = (search.init if start is None else _always(start)), key, list[Evolved]()
     if others:
         best = _best_of(others["random_shaper"])
-        kept["best_random_shaper"] = jax.tree.map(lambda x: x[None], best.parameters)
+        kept[BEST] = jax.tree.map(lambda x: x[None], best.parameters)
         evolved = [best] if start is None else []
     for stage in search.stages:
         if evolved:

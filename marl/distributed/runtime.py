@@ -148,15 +148,15 @@ def run(
             for number in range(record.first, num_updates):
                 rollouts = dispatcher.take(number)
                 lags, steps = zip(*((number - rollout.version, rollout.steps) for rollout in rollouts), strict=True)
-                with uninterrupted():  # an update takes the states' place
+                with uninterrupted():  # an update takes the states' place, and a checkpoint has all rows
                     states, policies, metrics = group.update(run_key, number, record.states, rollouts)
                     metrics |= {"lag": np.array(np.mean(lags)), "steps": np.array(sum(steps))}
                     record.add(states, metrics)
+                    record.write()
                 if central:
                     central.policies = policies
                 dispatcher.publish(policies)
                 look(metrics)
-                record.write()
                 if number == record.first:
                     clock.end_compilation()
                 record.save_if_due()
@@ -247,8 +247,9 @@ class _Record:
     def save_whole_updates(self) -> None:
         """Writes a checkpoint of a training that stops, unless an interrupted update has taken the states' place."""
         gone = any(isinstance(x, jax.Array) and x.is_deleted() for x in jax.tree.leaves(self.states))
-        if len(self.metrics) > self.first and not gone:
-            self.save()
+        with uninterrupted(check=False):
+            if len(self.metrics) > self.first and not gone:
+                self.save()
 
 
 class _Clock:

@@ -74,6 +74,28 @@ def test_a_signal_that_a_library_made_another_error_of_saves_a_checkpoint_too(tm
     assert number == state == 3
 
 
+def test_a_second_signal_does_not_stop_the_last_save(tmp_path, monkeypatch):
+    monkeypatch.setattr(loop, "MAX_ITERATIONS_PER_CALL", 1)
+
+    class Signalled(RunDirectory):
+        def save(self, *state):
+            os.kill(os.getpid(), signal.SIGTERM)
+            super().save(*state)
+
+    def step(key, number, state):
+        return state + 1, {"x": state}
+
+    def stop(number, metrics, seconds):
+        if number == 2:
+            raise KeyboardInterrupt
+
+    with Signalled(tmp_path) as run, process.running():
+        process.stop_on_signals()
+        with pytest.raises(KeyboardInterrupt):
+            loop.iterate(step, jnp.float32(0), jax.random.key(0), 5, store=run, report=stop)
+        assert run.restore(jnp.float32(0), 5)[0] == 2
+
+
 def test_a_metric_cannot_take_the_place_of_the_number_of_an_iteration_on_a_cluster_either():
     call = run_on_host(lambda key, number, state: (state, {"generation": number}), "generation", 0.0, None, "")
     with pytest.raises(ValueError, match="metrics: got one named 'generation', which is what an iteration is called"):

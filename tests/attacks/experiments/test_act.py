@@ -184,7 +184,7 @@ def test_the_number_of_victims_trained_at_once_does_not_change_their_rewards():
     config = AttackConfig(goal="control", victim="reinforce", evaluation_trials=2, oracle_updates=1, **tiny)
     parameters = resolve(config).init(jax.random.key(5))
     several = jax.tree.map(lambda x: jnp.stack([x, -x]), parameters)
-    groups = {"evolved": parameters} | dict.fromkeys(control.FIXED, several)
+    groups = {"evolved": parameters} | dict.fromkeys((*control.PLAIN, control.BEST), several)
     found = []
     for at_once in (1, 2):
         evolution = dataclasses.replace(config.evolution, population_size=2, chunk_size=at_once)

@@ -165,10 +165,10 @@ def test_the_steps_of_a_part_worked_out_by_hand(tmp_path):
     taught = dataclasses.replace(config, begin="expert")
     assert Part("cartpole", taught, tmp_path).steps == (4 + 24 + 18 + 24 + 96) * 114
     # Victims of silence and of 5 shapers, 2 in each of 3 generations, each evaluated 4 times; 24 training runs of the
-    # search; 6 victims choose between two, and train under 4 shapers, with two oracles of 3 updates.
+    # search; 6 victims choose between two, and train under 5 shapers, with two oracles of 3 updates.
     control = dataclasses.replace(config, goal="control", shapers=5)
     assert (config.victims_trained, control.victims_trained) == (48, 36 + 24)
-    steps = 36 * (100 + 4 * 14) + 24 * 114 + 12 * 114 + 24 * 114 + 2 * 6 * 3 * 20
+    steps = 36 * (100 + 4 * 14) + 24 * 114 + 12 * 114 + 30 * 114 + 2 * 6 * 3 * 20
     assert Part("cartpole", control, tmp_path).steps == steps
 
 

@@ -1,5 +1,9 @@
 """Actors whose environments fail or hang, and runs that are stopped."""
 
+import os
+import signal
+import time
+
 import jax
 import numpy as np
 import pytest
@@ -13,7 +17,7 @@ from marl.distributed.learner_group import LearnerGroup
 from marl.distributed.runtime import train
 from marl.distributed.system import System
 from marl.distributed.vector_env import EnvStep
-from meta import RunDirectory
+from meta import RunDirectory, process
 from tests.marl.distributed.vector_envs import Faulty
 
 pytestmark = pytest.mark.system
@@ -177,6 +181,37 @@ def test_an_interrupted_update_is_not_stored(tmp_path, monkeypatch, deleted):
     with RunDirectory(tmp_path / "run", print) as run:
         found = train([IMPALA], [OURS], **settings(), store=run)
     assert found.history.rewards[0].shape == (UPDATES,)
+
+
+@pytest.mark.parametrize("moment", ["in an update", "as another error"])
+def test_a_signal_saves_the_updates_whose_metrics_are_written(tmp_path, monkeypatch, moment):
+    update = LearnerGroup.update
+
+    def signalled(self, run_key, number, *rest):
+        if number == 3 and moment == "in an update":
+            os.kill(os.getpid(), signal.SIGTERM)
+        return update(self, run_key, number, *rest)
+
+    def look(metrics):
+        if moment == "as another error":
+            try:
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(1)
+            except KeyboardInterrupt:
+                raise RuntimeError("the compiler has failed") from None
+
+    monkeypatch.setattr(LearnerGroup, "update", signalled)
+    said = []
+    with RunDirectory.create(tmp_path / "run", {}) as run, process.running():
+        process.stop_on_signals()
+        with pytest.raises(KeyboardInterrupt):
+            train([IMPALA], [OURS], **settings(), store=run, checkpoint_seconds=1e9, look=look)
+    done = {"in an update": 4, "as another error": 1}[moment]
+    assert [one.name for one in (tmp_path / "run/checkpoints").iterdir()] == [f"{done:08d}"]
+    assert len((tmp_path / "run/metrics.jsonl").read_text().splitlines()) == done
+    with RunDirectory(tmp_path / "run", said.append) as run:
+        train([IMPALA], [OURS], **settings(), store=run)
+    assert not said
 
 
 def test_slow_checkpoints_are_rare(tmp_path, monkeypatch):

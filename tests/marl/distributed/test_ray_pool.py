@@ -94,7 +94,6 @@ def test_an_actor_whose_process_dies_comes_back(tmp_path):
     assert all("its process ended" in words for words in said)
 
 
-@nightly
 def test_an_actor_whose_environment_fails_restarts(tmp_path):
     hosts = [Faulty(str(tmp_path), "raise"), EnvMaker("gymnasium", "CartPole-v1", 2)]
     said = []

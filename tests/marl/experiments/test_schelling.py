@@ -10,7 +10,7 @@ from marl.experiments.schelling import Payoffs, SchellingConfig, conclusion, ine
 from marl.experiments.single_agent import LEARNER_FILE
 from meta.runs import array_files
 from meta.runs.execution import execute
-from tests.nightly import nightly
+from tests.nightly import MARKS
 
 STRIP = "harvest(layout=['AAAAAA', '.AAAA.', 'P....P'], num_agents=2, view_size=3, episode_length=60)"
 
@@ -78,8 +78,10 @@ def test_agents_that_see_observations_take_every_seat():
     np.testing.assert_allclose(payoffs.defector.mean(1), [-2, -3 * 2 / 4])
 
 
-@nightly
-@pytest.mark.parametrize(("learner", "head"), [("mappo", "params.0._Heads_0"), ("ppo", "params._Heads_0")])
+@pytest.mark.system
+@pytest.mark.parametrize(
+    ("learner", "head"), [("mappo", "params.0._Heads_0"), pytest.param("ppo", "params._Heads_0", marks=MARKS)]
+)
 def test_a_run_of_marl_train_takes_every_seat(learner, head, within, tmp_path):
     """Its head is changed so that it gives always, and the payoffs are those of givers beside scripted keepers."""
     game = "public_goods(num_agents=3, multiplier=1.5, episode_length=4)"

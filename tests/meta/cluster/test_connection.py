@@ -14,7 +14,6 @@ import pytest
 from configs.flags import parse_known
 from meta.cluster import connection, multi_process
 from meta.cluster.connection import OnCluster
-from tests.nightly import nightly
 from tests.sockets import free_port
 
 pytestmark = pytest.mark.system
@@ -79,7 +78,6 @@ def test_the_first_process_reports_an_error_and_all_end(job, tmp_path):
     assert (first.returncode, other.returncode) == (2, 2)
 
 
-@nightly
 def test_processes_that_do_not_run_the_same_command_are_refused(job, tmp_path):
     first, other = job(tmp_path, "ipd", *SMALL, "--out", "run", others=["--seed", "3"])
     (_, said), (_, others) = first.communicate(timeout=600), other.communicate(timeout=600)

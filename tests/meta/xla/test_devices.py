@@ -15,7 +15,7 @@ from marl.experiments.learner_training import TrainConfig, train
 from meta import RunDirectory
 from meta.xla.control_groups import core_limit
 from meta.xla.devices import in_chunks, spread, use_all_cores
-from tests.nightly import nightly
+from tests.nightly import MARKS, nightly
 
 pytestmark = pytest.mark.system
 
@@ -188,13 +188,12 @@ print(len(jax.devices()))
     assert result.stdout.split() == [str(min(SETTINGS["seeds"], len(os.sched_getaffinity(0))))], result.stderr
 
 
-@nightly
 @pytest.mark.parametrize(
     ("module", "arguments"),
     [
         ("marl.mfos", ["coin_game", "--evolution.chunk-size", "8"]),  # its chunks ask for the backend
-        ("marl.crossplay", ["coin_game", "--agents", "tabular_ppo"]),
-        ("marl.reproduce", ["sparse"]),
+        pytest.param("marl.crossplay", ["coin_game", "--agents", "tabular_ppo"], marks=MARKS),
+        pytest.param("marl.reproduce", ["sparse"], marks=MARKS),
     ],
 )
 def test_a_command_of_sampled_games_has_a_device_for_each_core(module, arguments, environment, tmp_path):
