@@ -9,6 +9,7 @@ from games.toolbox import boards
 STAY, FORWARD, BACK, STEP_LEFT, STEP_RIGHT, TURN_LEFT, TURN_RIGHT, BEAM, SECOND_BEAM = range(9)
 UP, RIGHT, DOWN, LEFT = range(4)
 KEY = jax.random.key(0)
+first_state = jax.jit(lambda game: game.reset(KEY)[1])  # compiled, as each operation alone would be otherwise
 _step = jax.jit(lambda game, key, state, actions: game.step_env(key, state, actions))
 
 
@@ -28,8 +29,7 @@ def cells(game, words):
 
 def begin(game, positions, directions, **fields):
     """A first state with the players where they are wanted."""
-    _, state = game.reset(KEY)
-    return state.replace(positions=jnp.array(positions), directions=jnp.array(directions), **fields)
+    return first_state(game).replace(positions=jnp.array(positions), directions=jnp.array(directions), **fields)
 
 
 def play(game, state, *acts, key=KEY):

@@ -40,7 +40,8 @@ def test_coins_appear_on_free_cells_in_all_colours_alike(num_agents):
     coins = jnp.stack([board(game, (0, 0))] + [board(game)] * (num_agents - 1))
     state = begin(game, [(1, 1), (2, 2), (2, 0)][:num_agents], [UP] * num_agents, coins=coins)
     acts = dict.fromkeys(game.agents, STAY)
-    after = jax.vmap(lambda key: game.step_env(key, state, acts)[1])(jax.random.split(KEY, 6000)).coins
+    step = jax.jit(jax.vmap(lambda key: game.step_env(key, state, acts)[1]))
+    after = step(jax.random.split(KEY, 6000)).coins
     lie = np.stack([[boards.cells(words, 9) for words in colors] for colors in np.asarray(after)]).mean(0)
     np.testing.assert_allclose(lie[1:, 3], 0.3 / num_agents, atol=0.02)  # a free cell
     assert lie[:, 3].sum() == pytest.approx(0.3, abs=0.02)

@@ -9,10 +9,9 @@ from games import rollout
 from games.suite.cleanup import CLEAN, Cleanup
 from games.suite.harvest import Harvest
 from games.toolbox import boards
+from tests.games.suite.grid_tools import DOWN, KEY, LEFT, RIGHT, UP, begin
 
 STAY, FORWARD, BACK, STEP_LEFT, STEP_RIGHT, TURN_LEFT, TURN_RIGHT, ZAP = range(8)
-UP, RIGHT, DOWN, LEFT = range(4)
-KEY = jax.random.key(0)
 
 # Two players on a strip of five columns; apples grow in the upper row. Certain to grow where one is near by.
 STRIP = ("AAAAA", ".....", "P...P")
@@ -28,11 +27,6 @@ def board(*cells, size=15):
     lie = np.zeros(size, bool)
     lie[list(cells)] = True
     return jnp.asarray(boards.constant(lie))
-
-
-def begin(game, positions, directions, **fields):
-    _, state = game.reset(KEY)
-    return state.replace(positions=jnp.array(positions), directions=jnp.array(directions), **fields)
 
 
 def cells(board, size=20):

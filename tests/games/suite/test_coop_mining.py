@@ -8,10 +8,9 @@ import pytest
 from games import rollout
 from games.suite.coop_mining import CoopMining, _at_least
 from games.toolbox import boards
+from tests.games.suite.grid_tools import KEY, LEFT, UP, begin
 
 STAY, FORWARD, TURN_LEFT, MINE = 0, 1, 5, 7
-UP, RIGHT, DOWN, LEFT = range(4)
-KEY = jax.random.key(0)
 GAME = CoopMining(layout=("O.O", "...", "PPP"), num_agents=3, view_size=3, iron_growth=0.0, gold_growth=0.0)
 step = jax.jit(lambda game, key, state, actions: game.step_env(key, state, actions))
 
@@ -20,11 +19,6 @@ def board(*cells, size=9):
     lie = np.zeros(size, bool)
     lie[list(cells)] = True
     return jnp.asarray(boards.constant(lie))
-
-
-def begin(game, positions, directions, **fields):
-    _, state = game.reset(KEY)
-    return state.replace(positions=jnp.array(positions), directions=jnp.array(directions), **fields)
 
 
 def play(game, state, *acts, key=KEY):

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from games.suite.donation import NORMS, Donation
+from tests.games.suite.grid_tools import KEY, first_state
 
 GIVE, KEEP = 0, 1
-KEY = jax.random.key(0)
 _step = jax.jit(lambda game, key, state, actions: game.step_env(key, state, actions))
 
 
 def begin(game, **fields):
-    return game.reset(KEY)[1].replace(**{name: jnp.array(value) for name, value in fields.items()})
+    return first_state(game).replace(**{name: jnp.array(value) for name, value in fields.items()})
 
 
 def play(game, state, *acts, key=KEY):
@@ -57,7 +57,9 @@ def test_errors_have_their_probabilities():
     game = Donation(num_agents=2, execution_error=0.2, assessment_error=0.1, norm="image_scoring")
     state = begin(game)
     acts = {"agent_0": jnp.int32(GIVE), "agent_1": jnp.int32(KEEP)}
-    _, after, rewards, _, infos = jax.vmap(lambda key: game.step_env(key, state, acts))(jax.random.split(KEY, 4000))
+    _, after, rewards, _, infos = jax.jit(jax.vmap(lambda key: game.step_env(key, state, acts)))(
+        jax.random.split(KEY, 4000)
+    )
     assert np.asarray(rewards["agent_1"]).mean() == pytest.approx(0.8 * 5, abs=0.15)
     assert np.asarray(rewards["agent_0"]).mean() == pytest.approx(-0.8, abs=0.03)
     assert np.asarray(after.good[:, 0]).mean() == pytest.approx(0.8 * 0.9 + 0.2 * 0.1, abs=0.03)
@@ -76,7 +78,7 @@ def test_pairs_are_mutual_random_and_drawn_again_with_their_probability():
     np.testing.assert_allclose(np.bincount(partner[:, 0], minlength=6)[1:] / 3000, 1 / 5, atol=0.03)
     state = begin(game)
     acts = dict.fromkeys(game.agents, jnp.int32(GIVE))
-    _, after, _, _, infos = jax.vmap(lambda key: game.step_env(key, state, acts))(jax.random.split(KEY, 3000))
+    _, after, _, _, infos = jax.jit(jax.vmap(lambda key: game.step_env(key, state, acts)))(jax.random.split(KEY, 3000))
     # Of new pairs one in five has the same partner again.
     assert np.asarray(infos["rematched"])[:, 0].mean() == pytest.approx(0.25 * 4 / 5, abs=0.03)
     np.testing.assert_array_equal(infos["rematched"], after.partner != state.partner)

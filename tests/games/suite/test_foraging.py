@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from games.suite.foraging import Foraging
-from tests.games.suite.grid_tools import KEY, play
+from tests.games.suite.grid_tools import KEY, first_state, play
 
 STAY, UP, DOWN, LEFT, RIGHT, LOAD = range(6)
 GAME = Foraging(num_agents=3, grid_size=5, sight=2, num_food=2, penalty=0.5)
 
 
 def begin(positions, levels, food, food_levels):
-    _, state = GAME.reset(KEY)
-    return state.replace(
+    return first_state(GAME).replace(
         positions=jnp.array(positions),
         levels=jnp.array(levels),
         food=jnp.array(food),

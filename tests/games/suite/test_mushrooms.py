@@ -49,7 +49,8 @@ def test_spores_grow_with_their_probabilities_on_free_sites():
     game = GAME.replace(growth=growth)
     state = begin(game, PLACES, LOOK, mushrooms=mushrooms(red=[(0, 0)], blue=[(0, 1)]))
     acts = dict(zip(game.agents, (FORWARD, STAY, STAY), strict=True))
-    after = jax.vmap(lambda key: game.step_env(key, state, acts)[1])(jax.random.split(KEY, 4000)).mushrooms
+    step = jax.jit(jax.vmap(lambda key: game.step_env(key, state, acts)[1]))  # one program
+    after = step(jax.random.split(KEY, 4000)).mushrooms
     grown = np.asarray(boards.count(after))
     # Two spores of each kind on 8 - 3 free sites: two red ones fall onto the same with probability 1/5.
     assert grown[:, 0].mean() == pytest.approx(2 * 0.5 - 0.5**2 / 5, abs=0.03)

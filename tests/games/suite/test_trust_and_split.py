@@ -7,16 +7,15 @@ import pytest
 
 from games import rollout
 from games.suite.trust_and_split import TrustAndSplit
+from tests.games.suite.grid_tools import KEY, first_state
 
 ROCK, PAPER, SCISSORS = range(3)
 GAME = TrustAndSplit()
-KEY = jax.random.key(0)
 _step = jax.jit(lambda game, key, state, actions: game.step_env(key, state, actions))
 
 
 def begin(game=GAME, hands=(PAPER, ROCK), starter=0):
-    _, state = game.reset(KEY)
-    return state.replace(hands=jnp.array(hands), starter=jnp.int32(starter))
+    return first_state(game).replace(hands=jnp.array(hands), starter=jnp.int32(starter))
 
 
 def play(state, first, second, game=GAME, key=KEY):
