@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import chex
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 from games import Game, Rollout, SocialMetrics, social_metrics
 from games.core.arguments import check_arguments, check_game
 from games.core.game import Infos
+from marl.core.fingerprint import compiled_once
 from marl.core.learner import Learner, Memory, Parameters
 from marl.core.learner_checks import check_key, check_learners, check_number, check_state
 from marl.core.seats import seats_of
@@ -29,6 +31,8 @@ def evaluate(
     num_envs: int | None = None,
 ) -> jax.Array:
     """Returns of fresh episodes of a single-player game, `[num_episodes]`.
+
+    Called as it is, it is compiled once for the same game, learner and numbers, as `learn` is.
 
     Args:
       key: of everything that is drawn.
@@ -59,8 +63,7 @@ def evaluate(
         raise ValueError(f"game: got one of {game.num_agents} players; a game of one is needed")
     if num_episodes % num_envs:
         raise ValueError(f"num_episodes: got {num_episodes}; a multiple of num_envs, {num_envs}, is needed")
-    sizes = {"num_episodes": num_episodes, "num_steps": num_steps, "num_envs": num_envs}
-    return _play(key, game, [learner], [state], **sizes).returns[:, 0]
+    return _compiled_play(key, game, [learner], [state], (num_episodes, num_steps, num_envs)).returns[:, 0]
 
 
 def _check_sizes(num_episodes: int, num_steps: int, num_envs: int | None) -> None:
@@ -127,20 +130,27 @@ def evaluate_team(
         check_state(learner, state)
     if num_episodes % (num_envs or num_episodes):
         raise ValueError(f"num_envs: got {num_envs}; a divisor of the {num_episodes} episodes is needed")
-    sizes = {"num_episodes": num_episodes, "num_steps": num_steps, "num_envs": num_envs or num_episodes}
-    return _play(key, game, learners, states, **sizes)
+    return _compiled_play(key, game, learners, states, (num_episodes, num_steps, num_envs or num_episodes))
+
+
+def _compiled_play(
+    key: jax.Array, game: Game, learners: Sequence[Learner], states: Sequence[Any], sizes: tuple[int, int, int]
+) -> TeamEvaluation:
+    """The episodes by one program, compiled once for the same game, learners and sizes; within a trace a part of it."""
+    play = partial(_play, game, tuple(learners), sizes)
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((key, game, states))):
+        return play(key, states)
+    return compiled_once(play)(key, tuple(states))
 
 
 def _play(
-    key: jax.Array,
     game: Game,
     learners: Sequence[Learner],
+    sizes: tuple[int, int, int],
+    key: jax.Array,
     states: Sequence[Any],
-    *,
-    num_episodes: int,
-    num_steps: int,
-    num_envs: int,
 ) -> TeamEvaluation:
+    num_episodes, num_steps, num_envs = sizes
     policies = [learner.policy(state) for learner, state in zip(learners, states, strict=True)]
     seats = seats_of(game, learners, num_envs)
 
