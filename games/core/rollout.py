@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ from flax import struct
 
 from games.core import checks
 from games.core.arguments import check_arguments
+from games.core.fingerprint import compiled_once
 from games.core.game import Actions, Game, Infos, Observations
 from games.core.modes import in_any_mode
 from games.core.spaces import Discrete
@@ -47,6 +49,8 @@ def rollout(
 ) -> Rollout:
     """Plays `num_steps` steps, as one pure function; `jax.jit` and `jax.vmap` it over keys.
 
+    Called as it is, it is compiled once for the same game, number of steps and function `act`.
+
     Args:
       key: of everything that is drawn.
       game: what is played.
@@ -62,6 +66,15 @@ def rollout(
       [-3.0, -3.0, -3.0]
     """
     checks.size("num_steps", num_steps, 1)
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((key, game))):
+        return Rollout(game, *_play(game, num_steps, act, key))
+    return Rollout(game, *compiled_once(partial(_play, game, num_steps, act))(key))
+
+
+def _play(
+    game: Game, num_steps: int, act: Callable[[jax.Array, Observations], Actions] | None, key: jax.Array
+) -> tuple[Any, ...]:
+    """What `Rollout` has beside the game."""
 
     def step(carry: Any, key: jax.Array) -> Any:
         observations, state = carry
@@ -74,7 +87,7 @@ def rollout(
     reset_key, run_key = jax.random.split(key)
     observations, state = game.reset(reset_key)
     _, kept = jax.lax.scan(step, (observations, state), jax.random.split(run_key, num_steps))
-    return Rollout(game, state, *kept)
+    return state, *kept
 
 
 @in_any_mode

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 
 from games import Game, Rollout, SocialMetrics, social_metrics
 from games.core.arguments import check_arguments, check_game
+from games.core.fingerprint import compiled_once
 from games.core.game import Infos
-from marl.core.fingerprint import compiled_once
 from marl.core.learner import Learner, Memory, Parameters
 from marl.core.learner_checks import check_key, check_learners, check_number, check_state
 from marl.core.seats import seats_of

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from games import Game
+from games.core.fingerprint import compiled_once
 from games.core.spaces import Space
-from marl.core.fingerprint import compiled_once
 from marl.core.learner import Learner, LearnerState, Memory, Metrics, Parameters, Trajectory
 from marl.core.learner_checks import check_key, check_learners, check_number, checked
 from marl.core.seats import seats_of

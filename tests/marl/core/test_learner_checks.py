@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from games import InfinitelyRepeated, make, prisoners_dilemma, stag_hunt
+from games.core.fingerprint import compiled_once, fingerprint
 from marl import (
     Learner,
     a2c,
@@ -27,7 +28,6 @@ from marl import (
     shaping_trial,
 )
 from marl.blocks.networks import feed_forward
-from marl.core.fingerprint import compiled_once, fingerprint
 from meta import Evolution, Outcome, evolve
 
 KEY = jax.random.key(0)

@@ -10,9 +10,9 @@ import pytest
 
 from configs.specs import REQUIRED
 from games import Box, Differentiable, Discrete, Game, InfinitelyRepeated, chicken, make, prisoners_dilemma, tandem
+from games.core.fingerprint import fingerprint
 from marl import Learner, learn, make_learner, make_shaper, naive, register_learner
 from marl.blocks.networks import convolutional, feed_forward, nature, recurrent
-from marl.core.fingerprint import fingerprint
 from marl.core.learn import learning
 from marl.learners import registry
 from marl.learners.sampled.dqn import dqn
