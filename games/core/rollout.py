@@ -74,7 +74,7 @@ def rollout(
 def _play(
     game: Game, num_steps: int, act: Callable[[jax.Array, Observations], Actions] | None, key: jax.Array
 ) -> tuple[Any, ...]:
-    """What `Rollout` has beside the game."""
+    """Fields of `Rollout` after the game."""
 
     def step(carry: Any, key: jax.Array) -> Any:
         observations, state = carry

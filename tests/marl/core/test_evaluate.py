@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from games import make
+from games import make, rollout
 from marl import Learner
 from marl.core.evaluate import evaluate, evaluate_team
 from marl.core.learner import keep_state
@@ -34,6 +34,40 @@ def returns(game, learner, state, **settings):
 @pytest.mark.parametrize(("num_steps", "expected"), [(3, 3.0), (5, 5.0), (12, 5.0)])
 def test_an_episode_counts_once_and_as_far_as_it_goes(num_steps, expected):
     np.testing.assert_array_equal(returns(SHORT, BLIND, (), num_episodes=3, num_steps=num_steps), expected)
+
+
+class Counter:
+    """A function of a key and observations that plays 1, and counts how often it is traced."""
+
+    def __init__(self):
+        self.traces = 0
+
+    def __call__(self, key, observations):
+        self.traces += 1
+        return {"agent_0": jnp.int32(1)}
+
+
+def test_further_calls_trace_nothing_and_a_trace_of_the_caller_includes_the_game():
+    counter = Counter()
+
+    def act(key, policy, memory, obs):
+        return jnp.repeat(counter(key, obs)["agent_0"], len(obs)), memory, ()
+
+    counted = BLIND._replace(act=act)
+    calls = [
+        lambda key: evaluate(key, LONG, counted, (), num_episodes=3, num_steps=9),
+        lambda key: evaluate_team(key, LONG, [counted], [()], num_episodes=3, num_steps=8).returns,
+        lambda key: rollout(key, LONG, 9, counter).rewards["agent_0"],
+    ]
+    for call in calls:
+        counter.traces = 0
+        first, after_one = call(jax.random.key(0)), counter.traces
+        again = call(jax.random.key(0))
+        call(jax.random.key(1))
+        assert counter.traces == after_one > 0
+        np.testing.assert_array_equal(first, again)
+        np.testing.assert_array_equal(jax.jit(call)(jax.random.key(0)), first)
+        assert counter.traces > after_one
 
 
 @pytest.mark.usefixtures("promoted")
