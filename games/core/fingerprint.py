@@ -26,11 +26,17 @@ class _Traced(Exception):
     """A value belongs to a trace that is going on, and must not outlive it."""
 
 
-def compiled_once(function: Callable[..., Any]) -> Callable[..., Any]:
+def compiled_once(function: Callable[..., Any], *given: Any) -> Callable[..., Any]:
     """The jitted function, compiled once for all functions of the same fingerprint; the function itself in a trace.
 
     The last `MOST` programs are kept.
+
+    Args:
+      function: what is called.
+      given: pytrees, such as its arguments: there is a trace if they hold a tracer, as if the function does.
     """
+    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(given)):
+        return function
     try:
         known_by = fingerprint(function)
     except _Traced:

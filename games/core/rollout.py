@@ -66,9 +66,8 @@ def rollout(
       [-3.0, -3.0, -3.0]
     """
     checks.size("num_steps", num_steps, 1)
-    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((key, game))):
-        return Rollout(game, *_play(game, num_steps, act, key))
-    return Rollout(game, *compiled_once(partial(_play, game, num_steps, act))(key))
+    play = compiled_once(partial(_play, game, num_steps, act), key, game)
+    return Rollout(game, *play(key))
 
 
 def _play(

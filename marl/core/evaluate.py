@@ -137,10 +137,8 @@ def _compiled_play(
     key: jax.Array, game: Game, learners: Sequence[Learner], states: Sequence[Any], sizes: tuple[int, int, int]
 ) -> TeamEvaluation:
     """The episodes by one program, compiled once for the same game, learners and sizes; within a trace a part of it."""
-    play = partial(_play, game, tuple(learners), sizes)
-    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((key, game, states))):
-        return play(key, states)
-    return compiled_once(play)(key, tuple(states))
+    play = compiled_once(partial(_play, game, tuple(learners), sizes), key, game, states)
+    return play(key, tuple(states))
 
 
 def _play(

@@ -117,9 +117,7 @@ def learn(
     check_number("num_updates", num_updates)
     settings = steps_per_update, num_envs, observe, keep_trajectories
     whole = partial(_learn, game, tuple(learners), num_updates, *settings)
-    if any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves((key, game))):
-        return whole(key)
-    return compiled_once(whole)(key)
+    return compiled_once(whole, key, game)(key)
 
 
 def _learn(
