@@ -31,7 +31,7 @@ def strategy(spec: str, game: Game, seat: int = 0, *, field: str = "strategy") -
 
     Args:
       spec: a name with settings, or five numbers with commas between them.
-      game: a formula, or a sampled `RepeatedGame` with payoffs.
+      game: a formula, or a sampled `RepeatedGame` or `SocialDilemma` with payoffs.
       seat: of the player.
       field: for messages.
 
@@ -54,7 +54,10 @@ def formula_of(game: Game) -> InfinitelyRepeated:
     if isinstance(game, InfinitelyRepeated):
         return game
     payoffs: Any = getattr(game, "payoffs", None)
-    if payoffs is None or np.shape(payoffs) != (2, 2, 2) or not hasattr(game, "memory"):
+    if np.shape(payoffs) == (2, 2):  # of a `SocialDilemma`: [own action][number of others that cooperate]
+        own = np.asarray(payoffs)[:, ::-1]
+        payoffs = np.stack([own, own.T], -1)
+    if np.shape(payoffs) != (2, 2, 2) or not hasattr(game, "memory"):
         raise ValueError(f"got {game.name}; a repeated game of two players with two actions each is needed")
     row, column = (np.asarray(payoffs, float)[..., i].ravel().tolist() for i in range(2))
     rounds: Any = getattr(game, "episode_length", None)

@@ -95,6 +95,14 @@ class SocialDilemma(Rounds):
         return payoff_table(["C", "D"], columns, np.asarray(self.payoffs)[..., None], corner="others that C")
 
 
+def _dilemma(num_agents: int, payoffs: jax.Array, params: dict[str, Any]) -> SocialDilemma:
+    """The game with these payoffs, or with those that `params` has in their place."""
+    game = SocialDilemma(**{"payoffs": payoffs, **params})
+    if game.num_agents != num_agents:
+        raise ValueError(f"num_agents: got {num_agents} with payoffs of {game.num_agents} agents; equal ones are needed")
+    return game
+
+
 def public_goods(num_agents: int = 4, multiplier: float = 1.6, endowment: float = 1.0, **params: Any) -> SocialDilemma:
     """The public goods game: a cooperator gives its endowment to a pot, which is multiplied and shared by all.
 
@@ -107,7 +115,7 @@ def public_goods(num_agents: int = 4, multiplier: float = 1.6, endowment: float 
     checks.size("num_agents", num_agents, 2, 30)
     checks.number("multiplier", multiplier, 0, brackets="()")
     checks.number("endowment", endowment, 0, brackets="()")
-    return SocialDilemma(**{"payoffs": _public_goods(num_agents, multiplier, endowment), **params})
+    return _dilemma(num_agents, _public_goods(num_agents, multiplier, endowment), params)
 
 
 def volunteers_dilemma(num_agents: int = 4, benefit: float = 1.0, cost: float = 0.5, **params: Any) -> SocialDilemma:
@@ -120,7 +128,7 @@ def volunteers_dilemma(num_agents: int = 4, benefit: float = 1.0, cost: float = 
     checks.number("cost", cost, 0, brackets="()")
     others = np.arange(num_agents)
     payoffs = jnp.stack([jnp.full(num_agents, benefit - cost), benefit * (others > 0)])
-    return SocialDilemma(**{"payoffs": payoffs.astype(jnp.float32), **params})
+    return _dilemma(num_agents, payoffs.astype(jnp.float32), params)
 
 
 def n_player_stag_hunt(
@@ -140,4 +148,4 @@ def n_player_stag_hunt(
     checks.number("hare", hare)
     others = np.arange(num_agents)
     payoffs = jnp.stack([stag * (others + 1 >= threshold), jnp.full(num_agents, hare)])
-    return SocialDilemma(**{"payoffs": payoffs.astype(jnp.float32), **params})
+    return _dilemma(num_agents, payoffs.astype(jnp.float32), params)

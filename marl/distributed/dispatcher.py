@@ -89,6 +89,8 @@ class Dispatcher:
                     self._start(actor, request)
                 self._next += 1
             return
+        if self._version + (0 if self._barrier else len(self._came)) >= self._updates:
+            return  # the last updates have their rollouts
         idle = [actor for actor in range(self._actors) if not self._asked[actor] and actor not in self._resting]
         if self._barrier:
             for actor in idle:

@@ -156,6 +156,17 @@ def test_strategies_have_the_same_names_in_every_kind_of_game():
     np.testing.assert_array_equal(actions, [[0, 0], [1, 1], [1, 1], [1, 1]])  # [rounds, environments]
 
 
+def test_strategies_by_name_in_a_social_dilemma_of_two():
+    """The volunteer's dilemma of two is a chicken: 1 - c, 1 - c, 1, 0 after CC, CD, DC, DD."""
+    dilemma = make("volunteers_dilemma", num_agents=2, cost=0.25, episode_length=4)
+    assert formula_of(dilemma).payoffs.row_payoffs == [0.75, 0.75, 1.0, 0.0]
+    assert formula_of(dilemma).payoffs.column_payoffs == [0.75, 1.0, 0.75, 0.0]
+    players = [make_learner("tft", dilemma, 0), make_learner("0,0,0,1,0", dilemma, 1)]
+    history = learn(KEY, dilemma, players, num_updates=1, steps_per_update=4, num_envs=1, keep_trajectories=True)
+    np.testing.assert_array_equal(history.trajectories[0].action[0][:, 0], [0, 1, 0, 1])
+    np.testing.assert_array_equal(history.trajectories[1].action[0][:, 0], [1, 0, 1, 0])
+
+
 def test_tit_for_tat_by_name_answers_the_last_action():
     env = games.gymnasium.env("ipd", opponents="tft", seat=1)
     env.reset(seed=0)

@@ -270,6 +270,7 @@ def test_payoffs_of_jax_and_players_without_payoffs_are_looked_at():
         ("public_goods", {"num_agents": 1}, "num_agents: got 1; a whole number from 2 to 30"),
         ("public_goods", {"payoffs": 3}, r"payoffs: got shape \(\); \[2, number of agents\]"),
         ("public_goods", {"payoffs": "abc"}, "payoffs: got 'abc'; a table of numbers"),
+        ("public_goods", {"payoffs": [[0, 1, 3], [1, 2, 3]]}, "num_agents: got 4 with payoffs of 3 agents; equal ones"),
         ("public_goods", {"multiplier": 0}, r"multiplier: got 0; a number above 0"),
         ("n_player_stag_hunt", {"threshold": 5}, "threshold: got 5; a whole number from 1 to 4"),
         ("volunteers_dilemma", {"cost": -1}, "cost: got -1"),

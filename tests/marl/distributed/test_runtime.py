@@ -153,6 +153,20 @@ def test_a_barrier_joins_the_rollouts_of_all_actors():
         train([normalized], [THEIRS] * 3, **settings(path="barrier"))
 
 
+@pytest.mark.parametrize(("path", "actors"), [("queue", 1), ("barrier", 2)])
+def test_actors_play_what_updates_take_and_no_more(path, actors):
+    sent = []
+
+    def counting():
+        env = THEIRS()
+        send = env.send
+        env.send = lambda *arguments: sent.append(1) or send(*arguments)
+        return env
+
+    train([make_learner("impala(hidden=[8])", GAME)], [counting] * actors, **settings(where="threads", path=path))
+    assert len(sent) == actors * UPDATES * 5
+
+
 def test_actors_with_the_same_request_explore_differently():
     learner = make_learner("impala(hidden=[8])", GAME)
     programs = ActorPrograms([learner], 4, 2, 40)
