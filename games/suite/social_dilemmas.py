@@ -99,7 +99,9 @@ def _dilemma(num_agents: int, payoffs: jax.Array, params: dict[str, Any]) -> Soc
     """The game with these payoffs, or with those that `params` has in their place."""
     game = SocialDilemma(**{"payoffs": payoffs, **params})
     if game.num_agents != num_agents:
-        raise ValueError(f"num_agents: got {num_agents} with payoffs of {game.num_agents} agents; equal ones are needed")
+        raise ValueError(
+            f"num_agents: got {num_agents} with payoffs of {game.num_agents} agents; equal ones are needed"
+        )
     return game
 
 
